@@ -89,9 +89,9 @@ def processor() -> Any:
     memory = Memory(observer=lambda _address, _data: None)
     cpu = Processor(profile=FULL, memory=memory, arch=ArchState.user64(cpl=0))
     output = OutputSetup()
-    output.install(cpu, memory)
+    output.install_output(cpu, memory)
     options = PtOptions.parse("intel_pt//u", profile=FULL)
-    cpu.set_msr(Msr.CTL, options.rtit_ctl | output.ctl | 1)
+    cpu.set_msr(Msr.CTL, options.rtit_ctl | output.ctl_bits | 1)
     cpu.resume(CODE)
     return cpu
 

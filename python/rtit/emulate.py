@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from rtit.processor import Processor
 from rtit.unit.enables import linear_address
-from rtit.unit.illegal_events import require
+from rtit.unit.illegal_events import require_legal
 from rtit.x86 import Class, Instruction, decode
 
 _decode = lru_cache(maxsize=1 << 16)(decode)
@@ -53,7 +53,9 @@ class Driver:
         here = linear_address(self.cpu.unit, ip)
         if last is None or self.cpu.ip != linear_address(self.cpu.unit, last.ip):
             came = self.cpu.ip
-            require(came == here, f"events lead to {came:#x}, but execution continues at {ip:#x}")
+            require_legal(
+                came == here, f"events lead to {came:#x}, but execution continues at {ip:#x}"
+            )
         else:
             _report_branch(self.cpu, last, ip)
 
@@ -63,9 +65,11 @@ def _report_branch(cpu: Processor, last: Instruction, ip: int) -> None:
     at, kind, following = last.ip, last.kind, last.next_ip
     allowed = _possible_targets(last)
     if allowed is None:
-        require(False, f"{kind.name} at {at:#x} is over, but no event of the processor reported it")
+        require_legal(
+            False, f"{kind.name} at {at:#x} is over, but no event of the processor reported it"
+        )
     elif allowed:
-        require(
+        require_legal(
             ip in allowed, f"{kind.name} at {at:#x} does not lead to {ip:#x}, and no event does"
         )
     if kind == Class.CONDITIONAL:

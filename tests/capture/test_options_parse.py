@@ -24,7 +24,7 @@ from rtit.registers import CTL
     ],
 )
 def test_config_equals_perfs(event: str, config: int) -> None:
-    assert PtOptions.parse(event).config == config
+    assert PtOptions.parse(event).attr_config == config
 
 
 def test_term_without_value_is_one_and_last_term_wins() -> None:
@@ -109,7 +109,7 @@ def test_options_round_trip_through_text_and_config(
     user, kernel = modes
     options = PtOptions(**values, user=user, kernel=kernel)
     assert PtOptions.parse(str(options), user_only=False) == options
-    assert PtOptions.from_config(options.config, user=user, kernel=kernel) == options
+    assert PtOptions.from_config(options.attr_config, user=user, kernel=kernel) == options
 
 
 @given(st.text(alphabet="intel_pt/,=u0x9 mtcycbranch:k", max_size=40))

@@ -22,8 +22,8 @@ TIMED = Profile(
 
 def test_default_options_equal_perfs_on_the_processor() -> None:
     # attr.config of perf.data files recorded with intel_pt//u on these processors
-    assert PtOptions.parse("intel_pt//u", profile=BROADWELL).config == 0x2401
-    assert PtOptions.parse("intel_pt//u", profile=SKYLAKE).config == 0x300E601
+    assert PtOptions.parse("intel_pt//u", profile=BROADWELL).attr_config == 0x2401
+    assert PtOptions.parse("intel_pt//u", profile=SKYLAKE).attr_config == 0x300E601
 
 
 def test_default_periods_are_lowered_to_the_nearest_supported() -> None:

@@ -61,7 +61,7 @@ def test_request_is_immutable() -> None:
 
 
 def test_plan_fills_in_defaults() -> None:
-    plan = RecordRequest(["true", "x"], output="some.data").plan()
+    plan = RecordRequest(["true", "x"], output="some.data").plan_recording()
     assert (plan.path, plan.command) == (Path("some.data"), ["rtit", "record", "true", "x"])
     assert (plan.size_limits, plan.filters, bool(plan.window)) == (SizeLimits(), (), False)
-    assert RecordRequest(pids=[7, 9]).plan().command == ["rtit", "record", "--pid", "7,9"]
+    assert RecordRequest(pids=[7, 9]).plan_recording().command == ["rtit", "record", "--pid", "7,9"]

@@ -120,7 +120,7 @@ def test_status_line_waits_two_seconds_and_limits_its_rate(monkeypatch: pytest.M
     for text in ("a", "b", "c", "d"):
         due.append(line.is_due())
         if due[-1]:
-            line.show(text)
+            line.show_text(text)
     assert due == [False, True, False, True]
     assert shown_lines(terminal.getvalue()) == ["b", "d"]
 

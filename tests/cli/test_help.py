@@ -46,7 +46,7 @@ def test_overview_lists_all_commands_in_groups(capsys: pytest.CaptureFixture[str
 
 def test_no_command_prints_the_overview_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert capsys.readouterr().out == help_pages.overview() + "\n"
+    assert capsys.readouterr().out == help_pages.format_overview_page() + "\n"
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "completion"])

@@ -169,7 +169,10 @@ def test_signal_after_first_output_keeps_the_output(
     assert printed
 
 
-AFTER_UNPACKING = ("__import__('rtit.trace.recording.packs').trace.recording.packs", "_unpack")
+AFTER_UNPACKING = (
+    "__import__('rtit.trace.recording.packs').trace.recording.packs",
+    "_extract_pack",
+)
 """The signal arrives after the pack was unpacked into a folder."""
 AFTER_FIRST_WRITE = {
     "pack": (
@@ -178,7 +181,7 @@ AFTER_FIRST_WRITE = {
     ),
     "convert": (
         "__import__('rtit.trace.recording.byte_source').trace.recording.byte_source.AuxDataSource",
-        "_sizes",
+        "_pieces_with_overlap",
     ),
 }
 """The signal arrives after a part of a file was written."""

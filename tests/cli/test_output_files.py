@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.output_files import NamedFile, ReservedOutput
-from rtit.cli.output import write
+from rtit.cli.output import write_file_or_stdout
 from support.recordings import RTIT, Recorder
 
 
@@ -27,7 +27,7 @@ def test_failure_midway_keeps_the_old_file(tmp_path: Path, old_content: bytes | 
     if old_content is not None:
         target.write_bytes(old_content)
     with pytest.raises(OSError, match="No space"):
-        write(str(target), _failing_chunks())
+        write_file_or_stdout(str(target), _failing_chunks())
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == (
         {} if old_content is None else {"out": old_content}
     )
@@ -38,19 +38,19 @@ def test_write_keeps_permissions_and_links(tmp_path: Path) -> None:
     target.write_bytes(b"a longer old content")
     target.chmod(0o640)
     link.symlink_to(target)
-    write(str(link), [b"new", b"er"])
+    write_file_or_stdout(str(link), [b"new", b"er"])
     assert link.is_symlink()
     assert target.read_bytes() == b"newer"
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
 
 
 def test_write_to_a_device_does_not_replace_it(tmp_path: Path) -> None:
-    write("/dev/null", [b"gone"])
+    write_file_or_stdout("/dev/null", [b"gone"])
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
     kept = tmp_path / "kept"
     with kept.open("wb") as file:
         inode = kept.stat().st_ino
-        write(f"/dev/fd/{file.fileno()}", [b"there"])
+        write_file_or_stdout(f"/dev/fd/{file.fileno()}", [b"there"])
     assert kept.stat().st_ino == inode
     assert kept.read_bytes() == b"there"
 
@@ -59,7 +59,7 @@ def test_error_names_the_unwritable_file(tmp_path: Path) -> None:
     none = os.fspath(tmp_path / "none" / "out")
     for output, error in ((none, FileNotFoundError), ("/dev/full", OSError)):
         with pytest.raises(error) as raised:
-            write(output, [b"there"])
+            write_file_or_stdout(output, [b"there"])
         assert raised.value.filename == output
 
 

@@ -22,9 +22,9 @@ def test_progress_line_states_totals_and_rate(monkeypatch: pytest.MonkeyPatch) -
     progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"))
     totals = RecordingTotals(clock=4_000_000, branches=500_000, pt_bytes=99_000)
     session: Any = SimpleNamespace(totals=totals, stopped=None)
-    progress.update(cast(Any, session))
+    progress.show_if_due(cast(Any, session))
     assert stream.getvalue() == ""
-    progress.update(cast(Any, session))
+    progress.show_if_due(cast(Any, session))
     assert stream.getvalue() == (
         "recording: 4,000,000 instructions, 500,000 branches, 99,000 bytes of PT, "
         "200,000 instructions/s\n"
@@ -51,7 +51,7 @@ def test_large_recording_warns_at_each_doubling_on_a_terminal(
     progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"))
     for size in (1.0, 1.1, 1.2, 2.2, 9.9):
         totals = RecordingTotals(clock=1, pt_bytes=int(size * 10**9))
-        progress.update(cast(Any, SimpleNamespace(totals=totals, stopped=None)))
+        progress.show_if_due(cast(Any, SimpleNamespace(totals=totals, stopped=None)))
     lines = [line for line in stream.getvalue().split("\n") if "warning: " in line]
     sizes = [float(line.split("warning: ")[1].split()[0]) for line in lines]
     assert sizes == warned
@@ -62,8 +62,8 @@ def test_nearly_full_disk_is_reported_once_even_if_quiet() -> None:
     stream = io.StringIO()
     progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"), quiet=True)
     session: Any = SimpleNamespace(totals=RecordingTotals(), stopped=STOPPED_BY_FULL_DISK)
-    progress.update(session)
-    progress.update(session)
+    progress.show_if_due(session)
+    progress.show_if_due(session)
     assert stream.getvalue() == (
         "rtit record: warning: the disk is nearly full: recording has stopped\n"
     )

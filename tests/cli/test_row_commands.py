@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rtit
 from rtit import _core as core
 from rtit.cli.main import main
-from rtit.image import Location
+from rtit.image import SymbolLocation
 from rtit.packets import encode
 from rtit.trace import End, Selection
 from support.recordings import Recorder
@@ -208,7 +208,7 @@ def test_table_lines_formats_each_column_kind(rows: list[tuple[int, int, int]]) 
     wanted = ""
     for number, offset, address in rows:
         word = WORDS[address] if address < len(WORDS) else ""
-        location = Location(
+        location = SymbolLocation(
             word if address % 2 == 0 else "", offset, word if address % 2 == 1 else ""
         )
         unknown = offset == (1 << 64) - 1

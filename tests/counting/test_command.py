@@ -14,7 +14,7 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.counting.run import RunVariation
-from rtit.profile.losses import Losses
+from rtit.profile.losses import ProfileLosses
 from rtit.profile.stat import Stat
 from support.recordings import RTIT, require_backend
 
@@ -118,19 +118,21 @@ def run(threads: int, **functions: int) -> Stat:
     counts = {"instructions": sum(functions.values()), "threads": threads, "processes": 1}
     found = Counter({(name, "libpython3.11.so.1.0"): count for name, count in functions.items()})
     files = Counter({"libpython3.11.so.1.0": counts["instructions"]})
-    return Stat(counts, found, files, Counter(), Losses())
+    return Stat(counts, found, files, Counter(), ProfileLosses())
 
 
 def test_spread() -> None:
     spread = RunVariation([run(1, a=5, b=9, c=1), run(1, a=5, b=7, c=9)])
-    assert spread.least is spread.runs[0]
-    assert spread.counts == [("instructions", 15, 21)]
+    assert spread.run_with_fewest_instructions is spread.runs[0]
+    assert spread.differing_counts == [("instructions", 15, 21)]
     file = "(libpython3.11.so.1.0)"
-    assert spread.functions == [(f"c {file}", 1, 9), (f"b {file}", 7, 9)]
-    assert "PYTHONHASHSEED" in spread.why()[0]
-    assert not any("threads" in text for text in spread.why())
-    assert any("threads" in text for text in RunVariation([run(2, a=1), run(2, a=2)]).why())
-    assert RunVariation([run(2, a=1), run(2, a=1)]).why() == []
+    assert spread.differing_functions == [(f"c {file}", 1, 9), (f"b {file}", 7, 9)]
+    assert "PYTHONHASHSEED" in spread.explain_differences()[0]
+    assert not any("threads" in text for text in spread.explain_differences())
+    assert any(
+        "threads" in text for text in RunVariation([run(2, a=1), run(2, a=2)]).explain_differences()
+    )
+    assert RunVariation([run(2, a=1), run(2, a=1)]).explain_differences() == []
 
 
 @pytest.mark.parametrize(

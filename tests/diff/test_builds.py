@@ -136,8 +136,8 @@ def test_longer_function_has_equal_path_and_other_count(built: Built, static: bo
     """The path by functions is equal; the counts show the function that changed."""
     flags = ["-static"] if static else []
     found = differ(built(*flags), built(*flags, "-DLONGER"))
-    assert found.identical
-    assert found.instructions > 1000
+    assert found.has_equal_paths
+    assert found.equal_instructions > 1000
     own = [each for each in found.functions if each.what[0][1] == "prog"]
     assert own[0].what == (("mixed", "prog"),)
     assert own[0].right > own[0].left > 0
@@ -188,14 +188,14 @@ def test_deeper_recursion_diverges_in_its_function(built: Built) -> None:
 def test_equal_source_is_identical(built: Built) -> None:
     """A renamed copy is the same file; a build with another layout is identical by function."""
     found = differ(built("-static"), built("-static", name="copy"))
-    assert found.identical
+    assert found.has_equal_paths
     assert not found.builds
     assert not found.functions
     found = differ(
         built("-static"), built("-static", "-fno-toplevel-reorder", "-falign-functions=64")
     )
     assert found.builds
-    assert found.identical
+    assert found.has_equal_paths
     assert not found.calls
 
 
@@ -204,7 +204,7 @@ def test_programs_with_different_names_are_paired(
 ) -> None:
     one, other = built("-static"), built("-static", "-DLONGER", name="next")
     found = differ(one, other)
-    assert found.identical
+    assert found.has_equal_paths
     assert found.functions[0].what == (("mixed", "prog"),)
     assert main(["diff", str(one), str(other)]) == 0
     printed = capsys.readouterr().out
@@ -216,7 +216,7 @@ def test_programs_with_different_names_are_paired(
 
 def test_stripped_build_has_no_common_functions(built: Built) -> None:
     found = differ(built("-static"), built("-static", "-DLONGER", strip=True))
-    assert not found.identical
+    assert not found.has_equal_paths
     [build] = found.builds
     assert "no function has a name in both" in build
 
@@ -224,7 +224,7 @@ def test_stripped_build_has_no_common_functions(built: Built) -> None:
 def test_functions_of_equal_layout_are_exact(built: Built) -> None:
     """Functions with the same source are compared by instruction, at any offset."""
     with rtit.Trace(built("-static")) as one, rtit.Trace(built("-static", "-DLONGER")) as other:
-        [pair] = BuildMatching(one, other).pairs
+        [pair] = BuildMatching(one, other).different_builds
         assert {"mixed", "before", "total"} <= pair.common_functions.keys()
         exact = {}
         for name in ("mixed", "before", "total", "sort", "main"):
@@ -233,7 +233,7 @@ def test_functions_of_equal_layout_are_exact(built: Built) -> None:
                 assert file.symbols is not None
                 [function] = file.symbols.find_by_name(name)[:1]
                 offsets = np.array([function.offset, function.offset + 4], np.uint64)
-                found, known = pair.build(side).positions(offsets)
+                found, known = pair.build_of_side(side).positions_of_offsets(offsets)
                 positions.append((found.tolist(), known.tolist()))
             assert positions[0] == positions[1]
             exact[name] = all(positions[0][1])

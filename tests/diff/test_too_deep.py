@@ -26,9 +26,9 @@ def test_calls_too_deep_for_contexts_are_reported(tmp_path: Path) -> None:
         beyond = count - len(columns["own"])
         assert found.losses.deep_calls == beyond > 0
         sentence = f"{beyond:,} calls are too deep or in too many contexts"
-        assert any(line.startswith(sentence) for line in found.losses.describe())
+        assert any(line.startswith(sentence) for line in found.losses.describe_losses())
         difference = diff_traces(one, other)
-        assert not difference.identical
+        assert not difference.has_equal_paths
         assert not difference.gaps
         (warning,) = difference.too_deep
         assert warning.startswith(f"second: {sentence}")
@@ -45,7 +45,7 @@ def test_calls_beyond_the_pair_limit_are_reported(tmp_path: Path) -> None:
             (stream,) = trace.select()
             found = build_profile(trace, [stream])
             _, columns = follow_calls(trace, stream, found)
-            return list(columns["calls"]), sum(columns["own"]), found.losses.call_losses()
+            return list(columns["calls"]), sum(columns["own"]), found.losses.describe_call_losses()
 
     whole, ran, warnings = calls(0)
     assert warnings == []

@@ -12,7 +12,7 @@ import pytest
 from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import run_kernel_code
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.capture.request import SizeLimits
 from rtit.perfdata import SwitchRecords
 from rtit.trace import Trace
@@ -61,7 +61,7 @@ class ModeRecorder(NamedTuple):
         data = self.folder / "perf.data"
         if mode in REPLAY_OPTIONS:
             log = self.record([self.program("threads")]).log
-            replay(log, data, **REPLAY_OPTIONS[mode])
+            replay_events(log, data, **REPLAY_OPTIONS[mode])
         elif mode in COMPRESSED_MODES:
             plain = self.folder / "plain"
             plain.mkdir()
@@ -72,7 +72,7 @@ class ModeRecorder(NamedTuple):
         else:
             unsampled = self.folder / "whole"
             log = self.record([self.program("exceptions")]).log
-            replay(log, unsampled, event="intel_pt/psb_period=0/u")
+            replay_events(log, unsampled, event="intel_pt/psb_period=0/u")
             write_sampled_recording(unsampled, data, sample_ranges(unsampled, 3000, 4096))
         return data
 

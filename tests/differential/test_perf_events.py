@@ -17,7 +17,7 @@ from kernel import recording
 from kernel.machine import Machine
 from rtit.trace import ErrorClass, Stream, Trace
 from rtit.trace.events import (
-    ControlEvent,
+    ControlFlowEvent,
     Frequency,
     Interrupt,
     Mode,
@@ -87,7 +87,7 @@ def _interrupt_texts(event: TraceEvent) -> Iterator[str]:
         fault = f" PFA: {event.cr2:#x}" if event.cr2 is not None else ""
         at = f"{_address_text(event.to)} {_address_text(event.at)}"
         yield f"evt cfe: INTR IP: 1 vector: {event.vector}{fault} {at}"
-    elif isinstance(event, ControlEvent):
+    elif isinstance(event, ControlFlowEvent):
         at = f"{_address_text(event.to)} {_address_text(event.at)}"
         yield f"evt cfe: {event.name} IP: 1 vector: {event.vector or 0} {at}"
 

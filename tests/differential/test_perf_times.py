@@ -13,7 +13,7 @@ import pytest
 
 from differential.oracles import perf
 from differential.timed_packets import write_random_recording
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.trace import End, Trace
 from rtit.unit.time_model import TimeModel
 from support.recordings import Recorder
@@ -113,7 +113,7 @@ def test_times_of_recordings_are_not_later_than_those_of_perf(
     tmp_path: Path,
 ) -> None:
     data = tmp_path / "perf.data"
-    replay(record([program(name)]).log, data, event=event, time=model, cpus=cpus)
+    replay_events(record([program(name)]).log, data, event=event, time=model, cpus=cpus)
     theirs = times_from_perf(data)
     with Trace(data) as trace:
         found = times_from_rtit(trace)
@@ -134,7 +134,7 @@ def test_bounds_with_random_clock_settings_are_not_later_than_times_of_perf(
         f"psb_period={random.choice([0, 1, 3])}",
     ]
     data, event = tmp_path / "perf.data", f"intel_pt/{','.join(options)}/u"
-    replay(record([program("signal_nested")]).log, data, event=event, time=model)
+    replay_events(record([program("signal_nested")]).log, data, event=event, time=model)
     with Trace(data) as trace:
         assert_no_time_is_later(times_from_rtit(trace, "earliest"), times_from_perf(data))
         assert branches_from_rtit(trace) == branches_from_perf(data)

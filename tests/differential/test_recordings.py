@@ -9,7 +9,7 @@ import pytest
 
 from differential.oracles import libipt, perf
 from differential.oracles.raw import Section
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import RecordedProgram, Recorder
@@ -42,7 +42,7 @@ def test_perf_decodes_as_executed(
 ) -> None:
     live = record([program(name)])
     data = tmp_path / "perf.data"
-    replay(live.log, data, event=event)
+    replay_events(live.log, data, event=event)
     try:
         theirs, errors = perf.instructions(data)
     except perf.PerfMissingError as error:
@@ -78,7 +78,7 @@ def test_libipt_decodes_as_executed(
     # Without return compression, since libipt's return stack differs where returns mismatch calls.
     live = record([program(name)])
     data = tmp_path / "perf.data"
-    replay(live.log, data, event=event)
+    replay_events(live.log, data, event=event)
     expected = verified_ips(live, data)
     with Trace(data) as trace:
         for stream in trace.streams:

@@ -10,7 +10,7 @@ import pytest
 
 from differential.modes import sample_ranges
 from differential.oracles import perf
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.perfdata import SampleType
 from rtit.trace import Trace
 from support.recording_variants import write_sampled_recording
@@ -23,7 +23,7 @@ ProgramBuilder = Callable[[str], Path]
 def unsampled_recording(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> Path:
     live = record([program("exceptions")])
     data = tmp_path / "whole"
-    replay(live.log, data, event="intel_pt/psb_period=0/u")
+    replay_events(live.log, data, event="intel_pt/psb_period=0/u")
     return data
 
 

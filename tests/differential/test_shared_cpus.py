@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from differential.oracles import perf
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.perfdata import SwitchRecords
 from rtit.trace import Trace
 from support.recordings import Recorder
@@ -45,7 +45,7 @@ def test_perf_decodes_threads_on_shared_cpus_as_rtit(
 ) -> None:
     live = record([program(name)])
     data = tmp_path / "perf.data"
-    replay(live.log, data, cpus=cpus, switches=switches)
+    replay_events(live.log, data, cpus=cpus, switches=switches)
     listed = paths_from_perf(data)
     with Trace(data) as trace:
         clock = trace.clock

@@ -12,7 +12,7 @@ import pytest
 
 from rtit.capture.events import EventKind
 from rtit.capture.ptrace.recorder import PtraceRecorder as TraceUnits
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.perfdata import TimeConversion
 from rtit.trace import Branches, End, Selection, Settings, Stream, Times, Trace
 from rtit.unit.time_model import TimeModel
@@ -94,7 +94,7 @@ def test_branches_ran_within_their_bounds(
     recorded_program: RecordedProgram, event: str, tmp_path: Path
 ) -> None:
     data = tmp_path / "perf.data"
-    replay(recorded_program.log, data, event=event)
+    replay_events(recorded_program.log, data, event=event)
     with Trace(data) as trace:
         for stream in trace.streams:
             assert isinstance(stream.settings, Settings)
@@ -127,7 +127,7 @@ def test_cycles_equal_ticks_where_each_instruction_takes_one_cycle(
 ) -> None:
     """A CYC is exact to the cycle: a row that begins with a packet begins at its time."""
     data = tmp_path / "perf.data"
-    replay(recorded_program.log, data, event=event)
+    replay_events(recorded_program.log, data, event=event)
     with Trace(data) as trace:
         for stream in trace.streams:
             rows = stream.blocks(timing=True).columns()
@@ -146,7 +146,7 @@ def test_cycles_make_bounds_narrower(recorded_program: RecordedProgram, tmp_path
     widths = {}
     for event in ("intel_pt/mtc_period=9/u", "intel_pt/cyc,mtc_period=9/u"):
         data = tmp_path / "perf.data"
-        replay(recorded_program.log, data, event=event, time=OTHER_CLOCK)
+        replay_events(recorded_program.log, data, event=event, time=OTHER_CLOCK)
         with Trace(data) as trace:
             found = []
             for stream in trace.streams:
@@ -188,7 +188,7 @@ def test_branches_on_shared_cpus_ran_within_their_bounds(
 
     monkeypatch.setattr(TraceUnits, "process_events", feed)
     data = tmp_path / "perf.data"
-    replay(recorded_program.log, data, event=event, cpus=cpus)
+    replay_events(recorded_program.log, data, event=event, cpus=cpus)
     with Trace(data) as trace:
         for tid in {stream.tid for stream in trace.threads}:
             streams = [stream for stream in trace.threads if stream.tid == tid]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.capture.ptrace.shared_cpus import SharedCpuRecorder
 from rtit.cli.main import main
 from rtit.packets import encode
@@ -72,7 +72,7 @@ def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]
 def record_on_two_cpus(
     live: RecordedProgram, data: Path, switches: SwitchRecords, event: str = "intel_pt//u"
 ) -> Path:
-    replay(live.log, data, event=event, cpus=2, switches=switches)
+    replay_events(live.log, data, event=event, cpus=2, switches=switches)
     return data
 
 

@@ -11,7 +11,7 @@ import pytest
 from programs.build import PROGRAMS
 from rtit.capture.events import EventKind
 from rtit.capture.ptrace.recorder import OutputSetup
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from support.both_paths import assert_interpreter_agrees
 from support.linting import lint_findings
@@ -102,7 +102,7 @@ def test_packet_settings_do_not_change_the_decoded_path(
     base_recording: RecordedProgram, event: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "perf.data"
-    recorder = replay(base_recording.log, data, event=event)
+    recorder = replay_events(base_recording.log, data, event=event)
     if event == UNTIMED and "self_modify" in base_recording.argv[0]:
         # without time packets, the time of the code change is unknown: a warning
         assert "cannot be decoded exactly" in recorder.totals.warnings[0]
@@ -125,7 +125,7 @@ def test_output_schemes_do_not_change_the_decoded_path(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = tmp_path / "perf.data"
-    replay(base_recording.log, data, unit_output=setup)
+    replay_events(base_recording.log, data, unit_output=setup)
     assert verify_recording(data, base_recording.truth, capsys) == verify_recording(
         base_recording.data, base_recording.truth, capsys
     )
@@ -148,7 +148,7 @@ def test_address_filter_selects_part_of_the_path(
 ) -> None:
     data = tmp_path / "perf.data"
     wanted = FILTERS[request.node.callspec.params["base_recording"]]
-    replay(base_recording.log, data, filters=[f"{wanted} @ {base_recording.argv[0]}"])
+    replay_events(base_recording.log, data, filters=[f"{wanted} @ {base_recording.argv[0]}"])
     part = verify_recording(data, base_recording.truth, capsys)
     whole = verify_recording(base_recording.data, base_recording.truth, capsys)
     assert 0 < part < whole
@@ -166,7 +166,7 @@ def test_trace_stop_keeps_part_of_the_path(
 ) -> None:
     data = tmp_path / "perf.data"
     wanted = STOPS[request.node.callspec.params["base_recording"]]
-    replay(base_recording.log, data, filters=[f"{wanted} @ {base_recording.argv[0]}"])
+    replay_events(base_recording.log, data, filters=[f"{wanted} @ {base_recording.argv[0]}"])
     part = verify_recording(data, base_recording.truth, capsys)
     whole = verify_recording(base_recording.data, base_recording.truth, capsys)
     assert 0 < part < whole

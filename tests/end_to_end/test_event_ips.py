@@ -29,7 +29,9 @@ def record_packets(program: ProgramBuilder, record: Recorder) -> PacketRecorder:
         path = program(name)
         with rtit.Trace(record([path]).data) as trace:
             (stream,) = trace.streams
-            lines = PacketLineReader().read(b"".join(map(bytes, stream.source.chunks())))
+            lines = PacketLineReader().read_complete_packets(
+                b"".join(map(bytes, stream.source.chunks()))
+            )
         return path, [line for line in lines if line.name not in ("TSC", "TMA", "MTC", "CBR")]
 
     return packets

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from rtit.errors import InputError
 from rtit.perfdata.griffin import read_griffin_log
@@ -68,7 +68,7 @@ def executed_ips(path: Path) -> dict[int, list[int]]:
 @pytest.fixture
 def recording_path(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> Path:
     path = tmp_path / "perf.data"
-    replay(record([program("threads")]).log, path, event="intel_pt/tsc=0,mtc=0/u")
+    replay_events(record([program("threads")]).log, path, event="intel_pt/tsc=0,mtc=0/u")
     return path
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from rtit.perfdata import SwitchRecords
 from rtit.trace import Selection, Trace
@@ -25,7 +25,7 @@ def recording_path(
 ) -> Path:
     name, cpus = request.param
     path = tmp_path / "perf.data"
-    replay(record([program(name)]).log, path, cpus=cpus, switches=SwitchRecords.THREADS)
+    replay_events(record([program(name)]).log, path, cpus=cpus, switches=SwitchRecords.THREADS)
     return path
 
 

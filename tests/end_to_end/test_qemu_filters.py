@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import PROGRAMS
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
 from rtit.capture.request import RecordRequest
@@ -112,7 +112,7 @@ def test_filters_select_the_same_path_as_under_single_steps(
     part = verify_recording(tmp_path, capsys)
     assert 0 < part < recording.instructions
     stepped = tmp_path / "stepped"
-    replay(record(argv).log, stepped, filters=[f"{each} @ {argv[0]}" for each in filters])
+    replay_events(record(argv).log, stepped, filters=[f"{each} @ {argv[0]}" for each in filters])
     assert decoded_paths(tmp_path / "data") == decoded_paths(stepped)
 
 
@@ -137,7 +137,7 @@ def test_filter_range_may_begin_and_end_anywhere_in_a_block(
     where = f"{action} {even.offset + cut:#x}/{3 + cut:#x} @ {exe}"
     record_filtered(qemu, [exe], tmp_path, [where], event=UNTIMED)
     stepped = tmp_path / "stepped"
-    replay(stepped_recording.log, stepped, filters=[where], event=UNTIMED)
+    replay_events(stepped_recording.log, stepped, filters=[where], event=UNTIMED)
     assert branch_packets(tmp_path / "data") == branch_packets(stepped)
     assert decoded_paths(tmp_path / "data") == decoded_paths(stepped)
     main(["verify", str(tmp_path / "data"), "--truth", str(tmp_path / "truth")])

@@ -17,7 +17,7 @@ from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
 from rtit.capture.request import RecordRequest
 from rtit.trace import Trace
-from rtit.views.verify import Verdict, verify
+from rtit.views.verify import ThreadVerdict, verify_threads
 from support.large_programs import LARGE_PROGRAMS, LargeRecorder, write_text_lines
 from support.processes import wait_until
 from support.recordings import finish_recording, record_to_end, thread_ends
@@ -26,9 +26,9 @@ CHAIN_FACTOR = 0x9E3779B97F4A7C15
 MASK_64 = (1 << 64) - 1
 
 
-def verify_threads(data: Path, truth: Path) -> list[Verdict]:
+def verify_files(data: Path, truth: Path) -> list[ThreadVerdict]:
     with Trace(data) as trace:
-        return verify(trace, str(truth))
+        return verify_threads(trace, str(truth))
 
 
 @pytest.mark.parametrize("name", LARGE_PROGRAMS)
@@ -38,7 +38,7 @@ def test_large_program_behaves_as_natively_and_decodes_as_executed(
     run = large(name)
     assert run.native.code == LARGE_PROGRAMS[name].code
     assert run.recorded == run.native, run.stderr
-    found = verify_threads(run.data, run.truth)
+    found = verify_files(run.data, run.truth)
     assert [each for each in found if not each.identical] == []
     assert sum(each.instructions for each in found) >= LARGE_PROGRAMS[name].instructions
     # A killed thread may lack the last part of its packets or truth; all others are complete.
@@ -80,7 +80,7 @@ def test_truths_by_block_and_by_instruction_are_equal(
             )
         )
         paths.append(list(thread_ends(truth).values()))
-        assert all(each.identical for each in verify_threads(data, truth))
+        assert all(each.identical for each in verify_files(data, truth))
     assert paths[0] == paths[1]
     assert paths[0][0][1] > 1_000_000
 
@@ -97,7 +97,7 @@ def test_killed_threads_are_verified(qemu: QemuInstallation, tmp_path: Path) -> 
         session.signal(signal.SIGKILL)
         recording = finish_recording(session)
     assert (recording.exit_code, recording.threads) == (128 + signal.SIGKILL, 3)
-    found = verify_threads(data, truth)
+    found = verify_files(data, truth)
     assert [each.identical for each in found] == [True] * 3
     assert sum(each.instructions for each in found) > 50_000_000
     assert all(abs(each.shortfall) < 2_000_000 for each in found)
@@ -131,7 +131,7 @@ def test_verify_reports_the_window_where_paths_diverge(
         at += 8 + size
     truth = tmp_path / "truth"
     truth.write_bytes(content)
-    (verdict,) = verify_threads(run.data, truth)
+    (verdict,) = verify_files(run.data, truth)
     assert changed is not None
     assert (verdict.tid, verdict.identical, verdict.instructions) == (tid, False, changed)
     # The comparison ends where both paths have a boundary.

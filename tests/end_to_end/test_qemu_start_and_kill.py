@@ -243,7 +243,7 @@ def test_tempfile_tempdir_takes_precedence_over_tmpdir(
     monkeypatch.setenv("TMPDIR", "/var/tmp")
     folder = RecordingFolder()
     assert Path(folder.name).parent == Path(tempfile.gettempdirb().decode()) == Path(temporary)
-    folder.cleanup()
+    folder.remove_folder()
     Path(temporary).rmdir()
 
 

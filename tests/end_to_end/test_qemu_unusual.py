@@ -309,7 +309,7 @@ def test_remove_stale_keeps_folder_that_is_being_created(
             mine = RecordingFolder()
         assert Path(mine.name, "alive").exists()
         assert recording_folders(tmp_path) == [Path(mine.name)]
-        mine.cleanup()
+        mine.remove_folder()
 
 
 def test_remove_stale_keeps_folders_of_running_recorders(
@@ -321,8 +321,8 @@ def test_remove_stale_keeps_folders_of_running_recorders(
     (tmp_path / "rtit-of-another-kind").mkdir()
     remove_stale(str(tmp_path))
     assert len(recording_folders(tmp_path)) == 2
-    mine.cleanup()
-    mine.cleanup()
+    mine.remove_folder()
+    mine.remove_folder()
     assert recording_folders(tmp_path) == [tmp_path / "rtit-of-another-kind"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import EventKind
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
 from rtit.perfdata import SwitchRecords
@@ -29,7 +29,7 @@ def replay_on_cpus(
     event: str = "intel_pt//u",
 ) -> Path:
     data = tmp_path / "perf.data"
-    replay(live.log, data, event=event, cpus=cpus, switches=switches)
+    replay_events(live.log, data, event=event, cpus=cpus, switches=switches)
     return data
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.capture.request import SizeLimits
-from rtit.gdb.target import Target
+from rtit.gdb.target import GdbTarget
 from support.gdb import ProgramBuilder, caller_names, executed_instructions, record_program, run_gdb
 from support.recordings import RTIT, Recorder, thread_ends
 
@@ -30,10 +30,10 @@ def test_pc_after_stop_is_next_executed_instruction(
         """Return the executed IPs, and the PC at the end."""
         data = record_program(tmp_path, exe, backend="ptrace", start_at="main", stop_at=f"+{count}")
         with rtit.Trace(data) as trace:
-            target = Target(trace, max_instructions=1000, report=lambda _: None)
+            target = GdbTarget(trace, max_instructions=1000, report=lambda _: None)
             [stream] = trace.streams
             ips = [ip for batch in stream.instructions() for ip in batch.ip.tolist()]
-            return ips, target.pc(target.tid)
+            return ips, target.last_ip(target.tid)
 
     whole, _ = until(most)
     elsewhere = 0
@@ -56,9 +56,9 @@ def test_pc_after_size_limit_is_next_executed_instruction(
         event = "intel_pt/cyc,noretcomp,psb_period=0/u"
         data = record_program(tmp_path, exe, event=event, size_limits=SizeLimits(max_size=size))
         with rtit.Trace(data) as trace:
-            target = Target(trace, max_instructions=1000, report=lambda _: None)
+            target = GdbTarget(trace, max_instructions=1000, report=lambda _: None)
             ips = [ip for batch in trace.streams[0].instructions() for ip in batch.ip.tolist()]
-            return ips, target.pc(target.tid), target.signal(target.tid)
+            return ips, target.last_ip(target.tid), target.stop_signal(target.tid)
 
     whole, _, signalled = executed()
     assert signalled == signal.SIGSEGV
@@ -89,9 +89,9 @@ def test_crash_after_end_of_trace_is_not_the_pc(
     with rtit.Trace(data) as trace:
         [ended] = trace.endings
         assert ended.exit_status.fault is not None
-        target = Target(trace, max_instructions=1000, report=lambda _: None)
-        assert target.pc(target.tid) != ended.exit_status.fault.ip
-        assert target.signal(target.tid) == 5
+        target = GdbTarget(trace, max_instructions=1000, report=lambda _: None)
+        assert target.last_ip(target.tid) != ended.exit_status.fault.ip
+        assert target.stop_signal(target.tid) == 5
         instructions = trace.streams[0].counts().instructions
     assert session.recorded == (instructions, 0)
     assert "*nowhere = value;" not in session.out
@@ -140,7 +140,7 @@ def test_threads_that_share_cpus_are_replayed_from_branches(
     """Packets of a CPU belong to no single thread: gdb gets decoded branches."""
     live = record([program("threads")])
     data = tmp_path / "data"
-    replay(live.log, data, cpus=cpus)
+    replay_events(live.log, data, cpus=cpus)
     for tid, (_, instructions, _) in thread_ends(live.truth).items():
         session = run_gdb(data, "info record", options=("--tid", str(tid)))
         assert session.recorded == (instructions, 0)

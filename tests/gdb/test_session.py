@@ -23,7 +23,7 @@ from rtit.gdb.protocol import (
     escape_payload,
     frame_packet,
 )
-from rtit.gdb.target import Target
+from rtit.gdb.target import GdbTarget
 from support.recordings import record_to_end
 
 ANSWER = re.compile(rb"(?:[+-]|\$((?:[^#$]|\}.)*)#([0-9a-f]{2}))*", re.DOTALL)
@@ -35,23 +35,23 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GdbTarget]:
     data = tmp_path_factory.mktemp("session") / "data"
     record_to_end(start_recording(RecordRequest(["/bin/true"], output=data)))
     with rtit.Trace(data) as trace:  # so many that gdb gets packets wherever a PSB lies
-        yield Target(trace, max_instructions=1 << 20, report=lambda _: None)
+        yield GdbTarget(trace, max_instructions=1 << 20, report=lambda _: None)
 
 
 Ask = Callable[[bytes], bytes]
 
 
 @pytest.fixture
-def send_packet(target: Target) -> Ask:
+def send_packet(target: GdbTarget) -> Ask:
     """Send one packet to a session and return the payload of its reply."""
     session = GdbSession(target)
 
     def reply_of(packet: bytes) -> bytes:
-        [answer] = PacketReader().feed(session.feed(frame_packet(packet)))
+        [answer] = PacketReader().feed_bytes(session.feed_bytes(frame_packet(packet)))
         assert isinstance(answer, bytes)
         return re.sub(rb"\}(.)", lambda found: bytes([found[1][0] ^ 0x20]), answer, flags=re.DOTALL)
 
@@ -75,7 +75,7 @@ def test_packets_are_found_in_any_pieces(packets: list[bytes], data: st.DataObje
     reader, found, at = PacketReader(), list[bytes | FrameError](), 0
     while at < len(stream):
         size = data.draw(st.integers(1, len(stream)))
-        found += reader.feed(stream[at : at + size])
+        found += reader.feed_bytes(stream[at : at + size])
         at += size
     assert found == [escape_payload(each) for each in packets]
 
@@ -84,16 +84,18 @@ def test_packets_are_found_in_any_pieces(packets: list[bytes], data: st.DataObje
 def test_wrong_checksum_is_rejected(payload: bytes) -> None:
     frame = frame_packet(escape_payload(payload))
     wrong = frame[:-2] + b"%02x" % (int(frame[-2:], 16) ^ 1)
-    assert [*PacketReader().feed(wrong + frame_packet(b"g"))] == [FrameError.BROKEN, b"g"]
+    assert [*PacketReader().feed_bytes(wrong + frame_packet(b"g"))] == [FrameError.BROKEN, b"g"]
 
 
 def test_packet_without_end_is_dropped() -> None:
     reader, found = PacketReader(), list[bytes | FrameError]()
     for _ in range(100):
-        found += reader.feed(b"$" + b"m" * 1000)
+        found += reader.feed_bytes(b"$" + b"m" * 1000)
     assert FrameError.TOO_LONG in found
-    assert [*PacketReader().feed(frame_packet(b"m" * MAX_PACKET))] == [b"m" * MAX_PACKET]
-    assert [*PacketReader().feed(frame_packet(b"m" * (MAX_PACKET + 1)))] == [FrameError.TOO_LONG]
+    assert [*PacketReader().feed_bytes(frame_packet(b"m" * MAX_PACKET))] == [b"m" * MAX_PACKET]
+    assert [*PacketReader().feed_bytes(frame_packet(b"m" * (MAX_PACKET + 1)))] == [
+        FrameError.TOO_LONG
+    ]
 
 
 @given(
@@ -109,16 +111,16 @@ def test_packet_without_end_is_dropped() -> None:
         max_size=8,
     )
 )
-def test_any_bytes_get_valid_replies(target: Target, sent: list[bytes]) -> None:
+def test_any_bytes_get_valid_replies(target: GdbTarget, sent: list[bytes]) -> None:
     session = GdbSession(target)
     for each in sent:
-        answer = session.feed(each)
+        answer = session.feed_bytes(each)
         assert ANSWER.fullmatch(answer), answer
         assert len(answer) <= (MAX_PACKET + 8) * (each.count(b"#") + 1)
     # a new session still answers
     if not session.closed:
         session = GdbSession(target)
-        assert b"PacketSize" in session.feed(frame_packet(b"qSupported"))
+        assert b"PacketSize" in session.feed_bytes(frame_packet(b"qSupported"))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_writes_are_refused(send_packet: Ask) -> None:
         assert send_packet(packet) == b"E01"
 
 
-def test_memory_of_read_only_segments_is_known(send_packet: Ask, target: Target) -> None:
+def test_memory_of_read_only_segments_is_known(send_packet: Ask, target: GdbTarget) -> None:
     main = target.program.main
     assert main is not None
     assert main.path.endswith("/true")
@@ -183,11 +185,11 @@ def test_memory_of_read_only_segments_is_known(send_packet: Ask, target: Target)
 
 
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 20))
-def test_memory_read_never_exceeds_size(target: Target, address: int, size: int) -> None:
-    assert len(target.program.read(address, size)) <= size
+def test_memory_read_never_exceeds_size(target: GdbTarget, address: int, size: int) -> None:
+    assert len(target.program.read_memory(address, size)) <= size
 
 
-def test_only_the_pc_is_known(send_packet: Ask, target: Target) -> None:
+def test_only_the_pc_is_known(send_packet: Ask, target: GdbTarget) -> None:
     """Registers have the sizes of the target description; all but the PC are unknown."""
     tree = ET.fromstring(read_qxfer_object(send_packet, b"features", b"target.xml"))
     sizes = [(each.get("name"), int(each.get("bitsize", 0))) for each in tree.iter("reg")]
@@ -198,13 +200,13 @@ def test_only_the_pc_is_known(send_packet: Ask, target: Target) -> None:
         value = text[at : at + size // 4]
         assert send_packet(b"p%x" % number) == value.encode()
         if name == "rip":
-            assert int.from_bytes(bytes.fromhex(value), "little") == target.pc(target.tid)
+            assert int.from_bytes(bytes.fromhex(value), "little") == target.last_ip(target.tid)
         else:
             assert set(value) == {"x"}, name
         at += size // 4
 
 
-def test_qxfer_objects_are_equal_in_any_part_size(send_packet: Ask, target: Target) -> None:
+def test_qxfer_objects_are_equal_in_any_part_size(send_packet: Ask, target: GdbTarget) -> None:
     for name, annex in ((b"threads", b""), (b"libraries-svr4", b""), (b"btrace-conf", b"")):
         assert read_qxfer_object(send_packet, name, annex) == read_qxfer_object(
             send_packet, name, annex, 1 << 16
@@ -230,7 +232,7 @@ def test_qxfer_objects_are_equal_in_any_part_size(send_packet: Ask, target: Targ
 
 
 def test_error_text_with_frame_characters_is_sanitized(
-    target: Target, send_packet: Ask, monkeypatch: pytest.MonkeyPatch
+    target: GdbTarget, send_packet: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A path in an error may have `#`, `$`, `}` or `*`."""
 
@@ -241,18 +243,18 @@ def test_error_text_with_frame_characters_is_sanitized(
     assert send_packet(b"qXfer:btrace:read:all:0,100") == b"E./tmp/a?1???2: no such thing"
 
 
-def test_detach_and_kill_close_the_session(target: Target) -> None:
+def test_detach_and_kill_close_the_session(target: GdbTarget) -> None:
     for packet, sanitize_text in ((b"D", b"+$OK#9a"), (b"k", b"+"), (b"vKill;1", b"+$OK#9a")):
         session = GdbSession(target)
-        assert session.feed(frame_packet(packet)) == sanitize_text
+        assert session.feed_bytes(frame_packet(packet)) == sanitize_text
         assert session.closed
 
 
-def test_no_ack_mode_stops_acknowledgements(target: Target) -> None:
+def test_no_ack_mode_stops_acknowledgements(target: GdbTarget) -> None:
     session = GdbSession(target)
-    assert session.feed(frame_packet(b"QStartNoAckMode")) == b"+$OK#9a"
-    assert session.feed(frame_packet(b"qC")).startswith(b"$QC")
-    assert session.feed(b"$qC#00") == frame_packet(b"E22")
+    assert session.feed_bytes(frame_packet(b"QStartNoAckMode")) == b"+$OK#9a"
+    assert session.feed_bytes(frame_packet(b"qC")).startswith(b"$QC")
+    assert session.feed_bytes(b"$qC#00") == frame_packet(b"E22")
 
 
 def test_resume_replies_end_of_replay_log(send_packet: Ask) -> None:

@@ -71,20 +71,20 @@ def path_of(kind: str = "executable", build_id: bytes = ID) -> str:
 def test_downloads_are_cached(server: Server, tmp_path: Path) -> None:
     server.answers[path_of()] = FILE
     client = Debuginfod([server.url + "/"], tmp_path)
-    found = client.executable(ID)
+    found = client.fetch_executable(ID)
     # as elfutils keeps it: debuginfod-find(1)
     assert found == str(tmp_path / ID.hex() / "executable")
     assert Path(found).read_bytes() == FILE
-    assert client.executable(ID) == found
-    assert Debuginfod(["http://127.0.0.1:1"], tmp_path).executable(ID) == found
+    assert client.fetch_executable(ID) == found
+    assert Debuginfod(["http://127.0.0.1:1"], tmp_path).fetch_executable(ID) == found
     assert server.asked == [path_of()]
     assert [path.name for path in (tmp_path / ID.hex()).iterdir()] == ["executable"]
 
 
 def test_missing_file_is_requested_once(server: Server, tmp_path: Path) -> None:
     client = Debuginfod([server.url, server.url + "/second"], tmp_path)
-    assert client.debuginfo(ID) is None
-    assert client.debuginfo(ID) is None
+    assert client.fetch_debug_file(ID) is None
+    assert client.fetch_debug_file(ID) is None
     assert server.asked == [path_of("debuginfo"), "/second" + path_of("debuginfo")]
     assert not list(tmp_path.rglob("*"))
 
@@ -92,7 +92,7 @@ def test_missing_file_is_requested_once(server: Server, tmp_path: Path) -> None:
 def test_empty_cache_file_means_missing(tmp_path: Path) -> None:
     (tmp_path / ID.hex()).mkdir()
     (tmp_path / ID.hex() / "executable").touch()
-    assert Debuginfod([], tmp_path).executable(ID) is None
+    assert Debuginfod([], tmp_path).fetch_executable(ID) is None
 
 
 def test_empty_cache_file_is_replaced(server: Server, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_empty_cache_file_is_replaced(server: Server, tmp_path: Path) -> None:
     (tmp_path / ID.hex()).mkdir()
     (tmp_path / ID.hex() / "executable").touch()
     server.answers[path_of()] = FILE
-    found = Debuginfod([server.url], tmp_path).executable(ID)
+    found = Debuginfod([server.url], tmp_path).fetch_executable(ID)
     assert found is not None
     assert Path(found).read_bytes() == FILE
     assert [path.name for path in (tmp_path / ID.hex()).iterdir()] == ["executable"]
@@ -112,7 +112,7 @@ def test_second_server_is_tried(server: Server, tmp_path: Path) -> None:
     dead = f"http://127.0.0.1:{nobody.getsockname()[1]}"
     nobody.close()
     client = Debuginfod([dead, server.url, server.url + "/second"], tmp_path)
-    assert client.executable(ID) is not None
+    assert client.fetch_executable(ID) is not None
 
 
 def test_silent_server_is_not_tried_again(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ def test_silent_server_is_not_tried_again(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         client = Debuginfod([url], tmp_path, timeout=0.05)
-        assert client.executable(ID) is None
+        assert client.fetch_executable(ID) is None
         silent.setblocking(False)
         silent.accept()[0].close()
-        assert client.executable(ID[::-1]) is None
+        assert client.fetch_executable(ID[::-1]) is None
         with pytest.raises(BlockingIOError):
             silent.accept()
 
@@ -145,7 +145,7 @@ def test_transfer_slower_than_the_timeout_is_given_up(server: Server, tmp_path: 
                 time.sleep(0.02)
 
     server.answers[path_of()] = trickle
-    assert Debuginfod([server.url], tmp_path, timeout=0.3).executable(ID) is None
+    assert Debuginfod([server.url], tmp_path, timeout=0.3).fetch_executable(ID) is None
     assert 0 < sent < 9_999
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -153,10 +153,10 @@ def test_transfer_slower_than_the_timeout_is_given_up(server: Server, tmp_path: 
 def test_file_with_another_build_id_is_not_cached(server: Server, tmp_path: Path) -> None:
     for bad in (b"no ELF file", elf_with_build_id(ID[::-1])):
         server.answers[path_of()] = bad
-        assert Debuginfod([server.url], tmp_path).executable(ID) is None
+        assert Debuginfod([server.url], tmp_path).fetch_executable(ID) is None
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     server.answers[path_of()] = FILE
-    assert Debuginfod([server.url], tmp_path).executable(ID) is not None
+    assert Debuginfod([server.url], tmp_path).fetch_executable(ID) is not None
 
 
 def test_invalid_answers_are_not_cached(server: Server, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_invalid_answers_are_not_cached(server: Server, tmp_path: Path) -> None:
     for answer in (endless, cut, b"", nonsense):
         server.answers[path_of()] = answer
         client = Debuginfod([server.url], tmp_path / "cache", max_size=50_000)
-        assert client.executable(ID) is None, answer
+        assert client.fetch_executable(ID) is None, answer
         assert not list((tmp_path / "cache").rglob("executable"))
         assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
@@ -193,7 +193,7 @@ def test_redirections_stay_with_http(location: str, server: Server, tmp_path: Pa
         to.end_headers()
 
     server.answers[path_of()] = redirect
-    assert Debuginfod([server.url], tmp_path).executable(ID) is None
+    assert Debuginfod([server.url], tmp_path).fetch_executable(ID) is None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -223,7 +223,7 @@ def test_ima_words_are_ignored(
     monkeypatch.setenv("DEBUGINFOD_URLS", f"ima:enforcing {server.url} ima:ignore")
     monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path))
     server.answers[path_of()] = FILE
-    assert Debuginfod.from_environment().executable(ID) is not None
+    assert Debuginfod.from_environment().fetch_executable(ID) is not None
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_process_beyond_memory_limit_loses_code(monkeypatch: pytest.MonkeyPatch)
         images.text_poke(3000, 9, 0x1001, b"\xc3")
         assert images.image(9).read(0x1000, 1, time=2999) == b"\xc3"
         assert images.image(9).read(0x1000, 1, time=3000) == b""
-        assert images.mappings(9).count == 0
+        assert images.mappings(9).current_mapping_count == 0
     assert not whole.problems
 
 
@@ -58,7 +58,7 @@ def test_repeated_mapping_needs_no_memory(monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(1000):
         images.mmap(number, 7, 7, 0x1000, 0x1000, 0, "//anon")
     assert not images.problems
-    assert images.mappings(7).count == 1
+    assert images.mappings(7).current_mapping_count == 1
 
 
 def test_names_and_gaps_count_against_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_mapping_over_many_is_not_quadratic(monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(count):
         images.mmap(count + number, 7, 7, 0x1000, count * 0x2000, 0, "//anon")
     assert compared < 10 * count
-    assert images.mappings(7).count == 1
+    assert images.mappings(7).current_mapping_count == 1
     assert len(list(images.mappings(7))) == count + 1
 
 
@@ -129,14 +129,14 @@ def test_overlapping_reads_of_file_are_bounded(
     data = bytes(range(256)) * 1600
     path.write_bytes(data)
     taken = 0
-    read = files._read
+    read = files._read_unchanged_file
 
-    def counted(path: str, file: files._File, offset: int, size: int) -> _core.Code:
+    def counted(path: str, file: files._OpenedFile, offset: int, size: int) -> _core.Code:
         nonlocal taken
         taken += size
         return read(path, file, offset, size)
 
-    monkeypatch.setattr(files, "_read", counted)
+    monkeypatch.setattr(files, "_read_unchanged_file", counted)
     found = files.Files()
     for number in range(100):
         code = found.read_code(str(path), number * 4096, len(data) - number * 4096)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtit.image import FileSymbols, Images, Location, Symbols
+from rtit.image import FileSymbols, Images, SymbolLocation, Symbols
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -65,9 +65,9 @@ def test_symbols_match_nm(program: Path) -> None:
         ("_ZN6shapes4areaEi", "shapes::area"),
     ):
         value, size = listed[name]
-        assert symbols.lookup(7, 200, base + value) == Location(shown, 0, str(program))
+        assert symbols.lookup(7, 200, base + value) == SymbolLocation(shown, 0, str(program))
         last = symbols.lookup(7, 200, base + value + size - 1)
-        assert last == Location(shown, size - 1, str(program))
+        assert last == SymbolLocation(shown, size - 1, str(program))
         assert str(last) == f"{shown}+{size - 1:#x}"
     raw = Symbols(images, demangle=False)
     value, _ = listed["_ZN6shapes4areaEi"]
@@ -88,7 +88,7 @@ def test_unmapped_address_has_no_name(program: Path) -> None:
     images, _ = mapped(program)
     symbols = Symbols(images)
     for tid, ip in ((7, 0x1234), (99, BASE), (7, (1 << 64) - 1)):
-        assert symbols.lookup(tid, 200, ip) == Location("", ip, "")
+        assert symbols.lookup(tid, 200, ip) == SymbolLocation("", ip, "")
     assert str(symbols.lookup(7, 200, 0x1234)) == "0x1234"
 
 
@@ -111,7 +111,7 @@ def test_reused_address_has_names_by_time(program: Path) -> None:
 def test_changed_file_gives_no_names(program: Path) -> None:
     images = Images()
     images.mmap(0, 7, 7, BASE, 1 << 12, 0x1000, str(program), build_id=b"\1")
-    assert Symbols(images).lookup(7, 0, BASE + 4) == Location("", 0x1004, str(program))
+    assert Symbols(images).lookup(7, 0, BASE + 4) == SymbolLocation("", 0x1004, str(program))
 
 
 def test_arrays_give_what_single_lookups_give(program: Path) -> None:

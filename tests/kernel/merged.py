@@ -190,7 +190,7 @@ def write_guest(guest: Guest, path: Path) -> Path:
             b"".join(number.to_bytes(8, "little") for number in (each, 0, 0, (1 << 64) - 1))
             for each in (1, 2)
         )
-        out._append(records.IdIndex, 2, tail=entries)
+        out._append_record(records.IdIndex, 2, tail=entries)
         out.kernel_map(AT, KERNEL_SIZE, AT, "[kernel.kallsyms]_text")
         for each in guest.processes:
             built = made.user(each.program)

@@ -150,7 +150,7 @@ def test_vmlinux_with_other_build_id_is_refused(other: bool) -> None:
         KernelFiles(vmlinux=str(path)), Files(build_ids={"[kernel.kallsyms]": recorded})
     )
     kernel.mmap(0, start, recording.KERNEL_SIZE, start, "[kernel.kallsyms]_text", None)
-    image = kernel.build()
+    image = kernel.build_image()
     assert bool(image.read(start, 1)) is not other
     messages = [each.message for each in kernel.problems if each.kind == "changed"]
     wanted = f"{path} has build id {build_id.hex()}, recorded was {recorded.hex()}"
@@ -240,7 +240,7 @@ def test_repeated_kernel_code_is_bounded(recorded: Path) -> None:
     kernel = Kernel(KernelFiles(kcore=str(kcore), early=True), files)
     for time in range(1, 1 << 12):
         kernel.changes.ksymbol(time, made.MODULE, 0x3000_0000 - time, "all", 0)
-    image = kernel.build()
+    image = kernel.build_image()
     assert image.read(made.MODULE, 1) == b""
     assert kernel.problems == []
 
@@ -257,7 +257,7 @@ def test_repeated_module_loads_are_limited(monkeypatch: pytest.MonkeyPatch) -> N
     kernel = Kernel(KernelFiles(modules=str(made.module().parent)), Files())
     for time in range(1, 1000):
         kernel.mmap(time, made.MODULE, 0x3000, 0, "/lib/made.ko", None)
-    kernel.build()
+    kernel.build_image()
     assert 0 < len(read) < 20
     assert any("more often" in str(problem) for problem in kernel.problems)
 
@@ -277,7 +277,7 @@ def test_symbols_of_repeated_mappings_are_limited(
     kernel = Kernel(KernelFiles(kallsyms=str(names)), files)
     for time in range(1, 100):
         kernel.mmap(time, made.MODULE, 0x3000, 0, path, None)
-    kernel.build()
+    kernel.build_image()
     assert listed == [path] * 10
     assert any("more often" in str(problem) for problem in kernel.problems)
 
@@ -294,7 +294,7 @@ def test_corrupted_module_gives_result_or_error(recorded: Path, machine: Machine
             changed[rng.randrange(len(changed))] = rng.randrange(256)
         data = bytes(changed[: rng.randrange(len(changed)) if rng.random() < 0.2 else None])
         try:
-            pieces = ModuleObject(data, "made.ko").link(made.MODULE, own, known)
+            pieces = ModuleObject(data, "made.ko").link_code(made.MODULE, own, known)
         except ImageError:
             continue
         assert sum(len(code) for _, code in pieces) <= 8 * len(content)

@@ -87,7 +87,9 @@ def write(data: Path, packets: bytes, guest: str = "[guest.kernel.kallsyms.500]_
         mapping = (-1, 0, AT, KERNEL_SIZE, AT)
         misc, sample = records.Misc.GUEST_KERNEL, out._sample_id(-1, 0, 0, 2)
         if guest:
-            out._append(records.Mmap, *mapping, tail=guest.encode(), misc=misc, sample_id=sample)
+            out._append_record(
+                records.Mmap, *mapping, tail=guest.encode(), misc=misc, sample_id=sample
+            )
         out.itrace_start(500, 500, 2)
         out.auxtrace(-1, -1, packets, None, 3_000, cpu=0)
     return data

@@ -131,7 +131,7 @@ def test_moved_jit_code_applies_at_its_new_address(tmp_path: Path) -> None:
     path = tmp_path / f"jit-{PID}.dump"
     path.write_bytes(content)
     found = read_jitdump(str(path))
-    assert [(each.time, each.address, each.name) for each in found.loads] == [
+    assert [(each.time, each.address, each.name) for each in found.functions_with_code] == [
         (10, AT + 0x100, "first"),
         (15, AT, "first"),
     ]
@@ -236,11 +236,11 @@ def test_open_jitdump_descriptors_are_limited(
     dumps = [read_jitdump(str(path)) for path in paths]
     assert len(list(Path("/proc/self/fd").iterdir())) == before + 2
     for dump in dumps:
-        assert [each.code for each in dump.loads] == [FIRST, SECOND]
+        assert [each.code for each in dump.functions_with_code] == [FIRST, SECOND]
     (tmp_path / "other").write_bytes(DUMP)
     (tmp_path / "other").rename(paths[-1])
     paths[-2].unlink()
-    assert dumps[-1].code(0) == dumps[-2].code(0) == b""
+    assert dumps[-1].code_of_function(0) == dumps[-2].code_of_function(0) == b""
     del dumps, dump
     gc.collect()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
@@ -252,7 +252,7 @@ def test_absurd_jit_code_size_is_ignored(tmp_path: Path) -> None:
         file.write(DUMP)
         file.truncate(10 << 30)
     found = read_jitdump(str(path))
-    assert [each.code for each in found.loads] == [FIRST, SECOND]
+    assert [each.code for each in found.functions_with_code] == [FIRST, SECOND]
     assert found.incomplete == f"bad size 0 of the record at {len(DUMP):#x}"
     path.rename(tmp_path / f"perf-{PID}.map")
     with pytest.raises(ImageError, match="names are too long"):

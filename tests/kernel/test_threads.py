@@ -278,7 +278,7 @@ def test_profile_separates_processes(
         found = build_profile(trace, trace.threads)
         assert found.losses.bytes == trace.streams[0].size
     user = Counter(tid for tid, ip in machine.ran if ip < 1 << 63)
-    assert [each.instructions for each in found.binaries] == [user[100], user[200]]
+    assert [each.executed_instructions for each in found.binaries] == [user[100], user[200]]
     words = ["profile", "--for", "callgrind", "-o", str(tmp_path / "out"), str(recorded)]
     assert main(words) == 0
     assert main([*words, "--tid", "100"]) == 1

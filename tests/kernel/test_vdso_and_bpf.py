@@ -87,7 +87,7 @@ def test_ksymbols_with_same_name() -> None:
     kernel = Kernel(KernelFiles(), files)
     for time, at in ((5, BPF), (6, BPF + 0x4000)):
         kernel.changes.ksymbol(time, at, len(BPF_CODE), recording.BPF_NAME, 0)
-    kernel.build()
+    kernel.build_image()
     found = files.symbols(f"[{recording.BPF_NAME}]")
     assert found is not None
     for at in (BPF, BPF + 0x4000):
@@ -107,7 +107,7 @@ def test_kernel_beyond_memory_limit_has_no_code(what: str, monkeypatch: pytest.M
         left[0] -= 1
         return left[0] >= 0
 
-    monkeypatch.setattr(budget, "reserve", reserve)
+    monkeypatch.setattr(budget, "reserve_memory", reserve)
     kernel = Kernel(KernelFiles(), Files(), budget)
     kernel.changes.text_poke(5, BPF, b"\x90", b"\xc3")
     match what:
@@ -119,7 +119,7 @@ def test_kernel_beyond_memory_limit_has_no_code(what: str, monkeypatch: pytest.M
             kernel.changes.ksymbol(6, BPF + 1, 1, "name", 0)
         case _:
             kernel.changes.add_code(BPF + 1, b"\xc3")
-    image = kernel.build()
+    image = kernel.build_image()
     assert image.read(BPF, 1, time=5) == b""
     assert list(image.mappings) == []
     assert [problem.path for problem in kernel.problems] == ["kernel"]
@@ -149,7 +149,7 @@ def test_removed_and_replaced_kernel_code(
     kernel.changes.ksymbol(first, SECOND_BPF, len(FIRST), "first", 0)
     kernel.changes.ksymbol(20, SECOND_BPF, len(FIRST), "first", 1)
     kernel.changes.ksymbol(30, SECOND_BPF, len(SECOND), "second", 0)
-    image = kernel.build()
+    image = kernel.build_image()
     has_first = early and from_the_start
     assert image.read(SECOND_BPF, len(FIRST), time=15) == (FIRST if has_first else b"")
     assert image.read(SECOND_BPF, len(FIRST), time=25) == b""
@@ -166,7 +166,7 @@ def test_bpf_code_is_used_only_if_unambiguous(names: list[str]) -> None:
     kernel.changes.add_code(SECOND_BPF, SECOND)
     for time, name in enumerate(names, 5):
         kernel.changes.ksymbol(time, SECOND_BPF, len(SECOND), name, 0)
-    read = kernel.build().read(SECOND_BPF, len(SECOND), time=20)
+    read = kernel.build_image().read(SECOND_BPF, len(SECOND), time=20)
     assert read == (b"" if len(set(names)) > 1 else SECOND)
 
 

@@ -20,20 +20,20 @@ class KernelWriter(Writer):
     def machine(self, pid: int, tid: int, identifier: int) -> None:
         """Start the records of a virtual machine; a thread of process `pid` is its only CPU."""
         tail = struct.pack("<QQqq", identifier, 0, -1, tid) + struct.pack("<QQ", pid, 0)
-        self._append(records.IdIndex, 1, tail=tail)
+        self._append_record(records.IdIndex, 1, tail=tail)
 
     def _sample_id(
         self, pid: int, tid: int, time: int, identifier: int, cpu: int | None = None
     ) -> bytes:
         return super()._sample_id(pid, tid, time, self.machine_id or identifier, cpu)
 
-    def _features(self) -> dict[Feature, bytes]:
-        return {**super()._features(), **self.more}
+    def _file_features(self) -> dict[Feature, bytes]:
+        return {**super()._file_features(), **self.more}
 
     def kernel_map(self, address: int, size: int, pgoff: int, path: str) -> None:
         """Write the mapping of kernel or module code at the start of the recording."""
         values = (-1, 0, address, size, pgoff)
-        self._append(
+        self._append_record(
             records.Mmap,
             *values,
             tail=path.encode(),
@@ -44,9 +44,13 @@ class KernelWriter(Writer):
     def kernel_poke(self, time: int, address: int, old: bytes, new: bytes) -> None:
         """Write a change of kernel code."""
         values = (address, len(old), len(new))
-        self._sideband(records.TextPoke, 0, 0, time, *values, tail=old + new, misc=Misc.KERNEL)
+        self._write_sideband_record(
+            records.TextPoke, 0, 0, time, *values, tail=old + new, misc=Misc.KERNEL
+        )
 
     def ksymbol(self, time: int, address: int, size: int, name: str, *, gone: bool = False) -> None:
         """Write the load or unload of a BPF program."""
         values = (address, size, 1, int(gone))
-        self._sideband(records.Ksymbol, 0, 0, time, *values, tail=name.encode(), misc=Misc.KERNEL)
+        self._write_sideband_record(
+            records.Ksymbol, 0, 0, time, *values, tail=name.encode(), misc=Misc.KERNEL
+        )

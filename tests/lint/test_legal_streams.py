@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from programs.build import PROGRAMS
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.linter import lint
 from rtit.registers.errata import ERRATA, errata_of
 from rtit.scenario import Scenario, load, run, shipped_scenarios
@@ -77,7 +77,7 @@ def test_recordings_with_other_settings_have_no_findings(
     event: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
     data = tmp_path / "perf.data"
-    replay(record([program("threads")]).log, data, event=event)
+    replay_events(record([program("threads")]).log, data, event=event)
     assert lint_findings(data) == []
 
 

@@ -66,11 +66,11 @@ def test_other_packets_leave_the_block_open(raw: Any) -> None:
 def test_forbidden_packet_is_reported_and_ends_the_block(name: Any, raw: Any) -> None:
     assert name in FORBIDDEN_IN_BLOCK
     context = BlockContext()
-    assert context.update(decode(bytes.fromhex(BBP8)))
+    assert context.track_packet(decode(bytes.fromhex(BBP8)))
     assert context.item_size == 8
     packet = decode(bytes.fromhex(raw), in_block=8)
     assert packet.name == name
-    assert not context.update(packet)
+    assert not context.track_packet(packet)
     assert context.item_size is None
     assert context.update(packet)
     assert names(BBP4 + raw + ITEM) == ["BBP", name, "TNT"]

@@ -22,15 +22,15 @@ from rtit.packets import (
     reencode,
     scan,
 )
-from rtit.packets.table import DECLARATION_BY_NAME, Coding
+from rtit.packets.table import DECLARATION_BY_NAME, PayloadCoding
 
 
 @st.composite
 def fields_of(draw: Any, name: Any) -> Any:
     row = DECLARATION_BY_NAME[name]
-    if row.coding is Coding.TNT:
+    if row.coding is PayloadCoding.TNT:
         return {"bits": draw(st.text("TN", min_size=1, max_size=6 if row.size == 1 else 47))}
-    if row.coding is Coding.CYC:
+    if row.coding is PayloadCoding.CYC:
         return {"cycles": draw(st.integers(0, 61).flatmap(lambda n: st.integers(0, (1 << n) - 1)))}
     fields: dict[str, Any] = {}
     sizes, selector = (row.payload.sizes, row.payload.selector) if row.payload else ({}, "")

@@ -150,8 +150,8 @@ def test_pack_has_only_executed_pages(folder: Path, machine: Machine, tmp_path: 
     (tmp_path / "cut").write_bytes(cut)
     part, whole = Kcore(str(tmp_path / "cut")), Kcore(str(kcore))
     for ip in {ip for _, ip in machine.ran if ip >> 63}:
-        assert part.page(ip & -4096) == whole.page(ip & -4096)
-    assert not part.has(made.MODULE + recording.MODULE_SIZE - recording.PAGE + 1)
+        assert part.read_page(ip & -4096) == whole.read_page(ip & -4096)
+    assert not part.has_byte_at(made.MODULE + recording.MODULE_SIZE - recording.PAGE + 1)
 
 
 def test_files_given_by_option_take_precedence(folder: Path, tmp_path: Path) -> None:

@@ -47,13 +47,13 @@ def test_pack_of_each_mode_equals_its_recording(
 
     before = decoded(data)
     assert main(["pack", data, "-o", pack]) == 0
-    opened = image_files._open
+    opened = image_files._open_candidate_file
 
     def only_packed(recorded: str, real: str, kept: object) -> object:
         assert "rtit-pack-" in real
         return opened(recorded, real, kept)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(image_files, "_open", only_packed)
+    monkeypatch.setattr(image_files, "_open_candidate_file", only_packed)
     capfd.readouterr()
     assert decoded(pack) == before
     assert any(out for _, out, _ in before)

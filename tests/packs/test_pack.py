@@ -117,13 +117,13 @@ def test_every_subcommand_has_the_same_output(
         (folder / name).rename(gone / name)
     shutil.rmtree(here)
     monkeypatch.chdir(there)
-    opened = image_files._open
+    opened = image_files._open_candidate_file
 
     def only_packed(path: str, real: str, kept: object) -> object:
         assert "rtit-pack-" in real
         return opened(path, real, kept)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(image_files, "_open", only_packed)
+    monkeypatch.setattr(image_files, "_open_candidate_file", only_packed)
     try:
         after = run_all_subcommands(folder, there, "perf.data", capfd)
     finally:

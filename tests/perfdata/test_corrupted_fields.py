@@ -15,7 +15,7 @@ import pytest
 from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import run_kernel_code
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.errors import RtitError
 from rtit.packets import encode
 from rtit.perfdata import PerfData, SwitchRecords, Writer
@@ -100,7 +100,7 @@ def every_field(path: Path) -> Iterator[Field]:
         for number in range(len(data.header.features)):
             yield from fields_of("QQ", end + 16 * number, "feature")
         seen: dict[int, int] = {}
-        for header in data._scan.headers():
+        for header in data._scan.iterate_headers():
             seen[header.type] = seen.get(header.type, 0) + 1
             if seen[header.type] > 1:
                 continue
@@ -143,7 +143,7 @@ def write_layout(mode: str, program: ProgramBuilder, record: Recorder, folder: P
         return recording.write(run_kernel_code(Machine()), good) / "data"
     log = record([program("fork" if mode != "samples" else "returns")]).log
     whole = folder / "whole"
-    replay(
+    replay_events(
         log, whole, event=EVENT, cpus=2 if mode == "CPUs" else 0, switches=SwitchRecords.CPU_WIDE
     )
     if mode == "compressed":
@@ -241,7 +241,7 @@ def made(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> tuple[Pat
     """Return a recording, and its number of instructions."""
     live = record([program("returns")])
     path = tmp_path / "perf.data"
-    replay(live.log, path)
+    replay_events(live.log, path)
     with Trace(path) as trace:
         return path, trace.streams[0].counts().instructions
 
@@ -249,7 +249,7 @@ def made(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> tuple[Pat
 def overwrite_record(path: Path, number: int, at: int, value: bytes) -> None:
     """Overwrite bytes at an offset in the first record of this type."""
     with PerfData(path) as data:
-        header = next(each for each in data._scan.headers() if each.type == number)
+        header = next(each for each in data._scan.iterate_headers() if each.type == number)
     content = bytearray(path.read_bytes())
     start = header.offset + at
     content[start : start + len(value)] = value
@@ -269,7 +269,7 @@ def test_psb_without_tsc_is_handled(
     """The attr enables TSC packets."""
     live = record([program("returns")])
     path = tmp_path / "perf.data"
-    replay(live.log, path, event="intel_pt/tsc=0,mtc=0/u")
+    replay_events(live.log, path, event="intel_pt/tsc=0,mtc=0/u")
     with PerfData(path) as data:
         assert data.header.attrs is not None
         attr = data.header.attrs.offset
@@ -326,7 +326,7 @@ def test_sparse_aux_data_uses_little_memory(layout: str, made: tuple[Path, int])
         words[6] = size - words[5]
         with PerfData(path) as data:
             number = perf.Auxtrace.layout.number
-            header = next(each for each in data._scan.headers() if each.type == number)
+            header = next(each for each in data._scan.iterate_headers() if each.type == number)
         struct.pack_into("<Q", content, header.offset + RECORD_HEADER.size, size)
     FILE_HEADER.pack_into(content, 0, *words)
     with path.open("wb") as file:

@@ -81,7 +81,7 @@ def test_time_conv(short: int, tmp_path: Path) -> None:
     # Without the clock of the file's AUXTRACE_INFO, that of the record counts.
     content = path.read_bytes()
     with PerfData(path) as data:
-        header = next(each for each in data._scan.headers() if each.type == 70)
+        header = next(each for each in data._scan.iterate_headers() if each.type == 70)
     path.write_bytes(
         content[: header.offset] + struct.pack("<I", 78) + content[header.offset + 4 :]
     )

@@ -11,7 +11,7 @@ from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, FULL, STATUS, Msr
 from rtit.unit.arch_state import VmxControls
 from rtit.unit.events.transfers import OperationTimes
-from rtit.unit.illegal_events import Shutdown
+from rtit.unit.illegal_events import ShutdownEntered
 from rtit.unit.memory import Memory
 from rtit.unit.time_model import TimeModel
 
@@ -100,7 +100,7 @@ def test_vmx_abort_keeps_earlier_msr_loads() -> None:
     guest = replace(KERNEL, vmx="nonroot", vmcs=0x9000)
     loads = VmxControls(exit_loads=((Msr.STATUS, 256 << 32),))
     cpu = Processor(profile=FULL, memory=Memory(), arch=replace(guest, controls=loads))
-    with pytest.raises(Shutdown):
+    with pytest.raises(ShutdownEntered):
         cpu.vm_exit(0x1000, 0x2000, aborts=True)
     assert cpu.get_msr(Msr.STATUS) == 256 << 32
 
@@ -112,7 +112,7 @@ def test_vmx_abort_with_unchanged_ctl_keeps_it() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=arch)
     cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
     cpu.wrmsr(Msr.CTL, ctl)
-    with pytest.raises(Shutdown):
+    with pytest.raises(ShutdownEntered):
         cpu.vm_exit(0x1000, 0x2000, aborts=True)
     assert STATUS.decode(cpu.get_msr(Msr.STATUS)).TriggerEn
 

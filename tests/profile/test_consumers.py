@@ -35,7 +35,7 @@ def functions(counted: Profile) -> Counter[str]:
     """Return the instructions of the program by function."""
     assert counted.main is not None
     symbols = counted.main.symbols
-    owners = FunctionIndex(symbols).find(counted.main.offset)
+    owners = FunctionIndex(symbols).find_functions(counted.main.offset)
     found: Counter[str] = Counter()
     for owner, count in zip(owners.tolist(), counted.main.count.tolist(), strict=True):
         found[symbols.name(owner) if owner >= 0 else ""] += count
@@ -49,7 +49,7 @@ def taken_branches(program: Path, run: Callable[[Path], None], tmp_path: Path) -
     with Trace(data) as trace:
         main = build_profile(trace, trace.streams).main
     assert main is not None
-    edges = main.internal_edges
+    edges = main.edges_within_binary
     return int(edges.count[np.isin(edges.kind, [End.CONDITIONAL, End.JUMP])].sum())
 
 
@@ -68,7 +68,7 @@ def test_bolt_optimizes_with_profile(
     assert counts[1] < 0.9 * counts[0]
     # except in functions that BOLT does not change, before and after main
     assert counted.main is not None
-    edges = counted.main.internal_edges
+    edges = counted.main.edges_within_binary
     passed = int(edges.count[edges.kind == End.CUT].sum())
     first = re.search(r"(\d+) : non-taken conditional branches", said)
     assert first is not None
@@ -150,8 +150,10 @@ def test_llvm_reads_exact_counts_from_perf_script(
             found[int(source, 16), int(target, 16)] = int(count)
     main = counted.main
     assert main is not None
-    within = main.internal_edges
-    taken = within.select(np.isin(within.kind, [End.CONDITIONAL, End.JUMP, End.CALL, End.RETURN]))
+    within = main.edges_within_binary
+    taken = within.select_rows(
+        np.isin(within.kind, [End.CONDITIONAL, End.JUMP, End.CALL, End.RETURN])
+    )
     sources, targets = map(main.symbols.addresses, (taken.source, taken.target))
     ours = zip(sources.tolist(), targets.tolist(), taken.count.tolist(), strict=True)
     wanted = Counter({(source, target): count for source, target, count in ours})

@@ -39,7 +39,12 @@ def test_contexts_equal_sums_of_stacks(
                 expected[stacks[-1]] += own
         table = np.array([(*key, own) for key, own in kept.items()], np.uint64).reshape(-1, 3)
         names = ("parent", "call", "own")
-        found.add({name: table[:, at].copy().data for at, name in enumerate(names)}, numbers)
-    sums = [(tuple(call for _, call in found.calls(context))[::-1], own) for context, own in found]
+        found.add_stream_contexts(
+            {name: table[:, at].copy().data for at, name in enumerate(names)}, numbers
+        )
+    sums = [
+        (tuple(call for _, call in found.calls_up_to_root(context))[::-1], own)
+        for context, own in found
+    ]
     # also in the order in which contexts got their first instruction
     assert sums == list(expected.items())

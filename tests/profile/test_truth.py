@@ -147,7 +147,7 @@ def assert_flow(main: Binary, stretches: ExecutedRanges) -> None:
     the entry of the program.
     """
     arrivals: Counter[int] = Counter()
-    taken = main.edges.select(
+    taken = main.edges.select_rows(
         (main.edges.target_binary == main.number) & (main.edges.kind != End.CUT)
     )
     returned = {
@@ -161,7 +161,7 @@ def assert_flow(main: Binary, stretches: ExecutedRanges) -> None:
         # the return address follows the call
         if kind != End.RETURN or target not in returned:
             arrivals[target] += count
-    for row, count in zip(*stretches.fall_throughs(), strict=True):
+    for row, count in zip(*stretches.ranges_that_fall_through(), strict=True):
         arrivals[int(main.offset[row + 1])] += int(count)
     wrong = [
         hex(offset)

@@ -106,7 +106,7 @@ def test_every_value_has_a_source_or_is_assumed(profile: Profile) -> None:
         assert profile.sources.get(name, "").strip(), f"{profile.name}.{name}"
     assert set(profile.sources) == values
     for name in ("lbr_exclusive", "known_errata", "maximum_subleaf"):
-        assert profile.source(name).startswith("derived: ")
+        assert profile.source_of_attribute(name).startswith("derived: ")
 
 
 def test_values_of_real_processors_are_assumed_only_without_a_public_source() -> None:
@@ -120,9 +120,9 @@ def test_values_of_real_processors_are_assumed_only_without_a_public_source() ->
     assert all("IA32_VMX_MISC is" in profile.sources["vmx_tracing"] for profile in measured)
     assert not 0x300481E5 >> 14 & 1
     assert 0x7004C1E7 >> 14 & 1
-    assert Profile("new").source("mtc") == "assumed"
+    assert Profile("new").source_of_attribute("mtc") == "assumed"
     with pytest.raises(AttributeError):
-        Profile("new").source("mct")
+        Profile("new").source_of_attribute("mct")
 
 
 # Bits that fault when one of them is flipped, as measured on a Core i7-6700K (06_5EH) and a

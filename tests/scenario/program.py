@@ -166,7 +166,7 @@ def _do(machine: ScenarioMachine, event: ScenarioEvent, start: int) -> tuple[_St
     if event.name in NOTHING and event.name != "write":
         ip = None
     entered = None if traced or ip is None else _entered(machine, start, ip)
-    outcome = machine.do(event)
+    outcome = machine.run_event(event)
     after = state.ip
     names = {line.name for line in outcome.lines}
     faults = not names.isdisjoint((*FAULTS, SHUTDOWN))

@@ -18,7 +18,7 @@ def test_ips_are_completed_from_last_ip() -> None:
         "cd8877665544332211" + "2d9999" + "5dddccbbaa" + "91665544332211" + "01" + "6d0000000000ff"
     )
     reader = PacketLineReader()
-    assert [(line.name, *line.values) for line in reader.read(data)] == [
+    assert [(line.name, *line.values) for line in reader.read_complete_packets(data)] == [
         ("TIP", 0x1122334455667788),
         ("TIP", 0x1122334455669999),
         ("FUP", 0x11223344AABBCCDD),
@@ -26,12 +26,14 @@ def test_ips_are_completed_from_last_ip() -> None:
         ("TIP.PGD",),
         ("TIP", 0xFFFFFF0000000000),
     ]
-    assert reader.read(PSB + bytes.fromhex("2d0813"))[1] == PacketLine("TIP", (0x1308,))
+    assert reader.read_complete_packets(PSB + bytes.fromhex("2d0813"))[1] == PacketLine(
+        "TIP", (0x1308,)
+    )
 
 
 def test_packet_lines_have_the_form_of_scenarios() -> None:
     data = bytes.fromhex("48 9902 9905 9920 02030a00 59f0 1b")
-    assert [format_line(line) for line in PacketLineReader().read(data)] == [
+    assert [format_line(line) for line in PacketLineReader().read_complete_packets(data)] == [
         "TNT NNTNN",
         "MODE.Exec 32",
         "MODE.Exec 64 IF",

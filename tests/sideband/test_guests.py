@@ -43,13 +43,13 @@ def guests() -> GuestSideband:
 def test_guest_without_records_keeps_intervals() -> None:
     """perf still reports which threads are its CPUs."""
     found = guests()
-    found.apply(Images(), 40, out(ONE, 7, 8))
+    found.apply_record(Images(), 40, out(ONE, 7, 8))
     intervals = [
         SchedulingInterval(10, ONE, ONE + 1),
         SchedulingInterval(50, OTHER, OTHER + 1),
         SchedulingInterval(70, 1, 1),
     ]
-    assert found.split(IntervalList(intervals)) == [
+    assert found.split_at_guest_switches(IntervalList(intervals)) == [
         SchedulingInterval(10, ONE, ONE + 1, GuestThread(7, 7)),
         SchedulingInterval(40, ONE, ONE + 1, GuestThread(8, 8)),
         *intervals[1:],
@@ -67,14 +67,16 @@ def test_interval_splits_reserve_memory() -> None:
 
     found = GuestSideband(cast("PerfData", Merged()), reserve)
     for time in range(4):
-        found.apply(Images(), 40 + time, out(ONE, 7 + time, 8 + time))
+        found.apply_record(Images(), 40 + time, out(ONE, 7 + time, 8 + time))
     bytes_left = 10 * _SPLIT_BYTES
     whole = [GuestThread(number, number) for number in (7, 8, 9, 10, 11)]
     for _ in range(2):
-        intervals = found.split(IntervalList([SchedulingInterval(10, ONE, ONE + 1)]))
+        intervals = found.split_at_guest_switches(
+            IntervalList([SchedulingInterval(10, ONE, ONE + 1)])
+        )
         assert [each.guest for each in intervals] == whole
         assert not found.has_too_many_splits
-    intervals = found.split(
+    intervals = found.split_at_guest_switches(
         IntervalList([SchedulingInterval(10, ONE, ONE + 1), SchedulingInterval(90, ONE, ONE + 1)])
     )
     # The second interval begins with a known thread, without a split.
@@ -87,7 +89,7 @@ def test_guest_threads_do_not_collide_with_host() -> None:
     images = Images()
     images.set_thread(900, 7)
     start = perf.ItraceStart(0, 12, 0, 0, who(ONE, 7), 7, 7)
-    guests().apply(images, 10, start)
+    guests().apply_record(images, 10, start)
     assert images._pids[7] == 900
 
 

@@ -9,7 +9,7 @@ import pytest
 from rtit.image import Images
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, Record, SampleId
-from rtit.sideband.mapping_records import apply
+from rtit.sideband.mapping_records import apply_mapping_record
 
 PAGE = 4096
 DATA_MAPPING = 1 << 13
@@ -33,7 +33,7 @@ def mmap2(path: str, prot: int) -> perf.Mmap2:
 def code(*records: Record, pid: int = 7) -> bytes:
     images = Images()
     for time, record in enumerate(records, 1):
-        apply(images, time, record)
+        apply_mapping_record(images, time, record)
     return images.image(pid).native.read(len(records), 0x1000, 2)
 
 

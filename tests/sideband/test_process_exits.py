@@ -24,8 +24,8 @@ def fork(pid: int, tid: int) -> perf.Fork:
 def process_exits(*records: perf.Record) -> list[ProcessExit]:
     endings = ProcessExits()
     for time, record in enumerate(records):
-        endings.apply(time, record)
-    return endings.processes
+        endings.apply_record(time, record)
+    return endings.exits_in_order
 
 
 def test_perf_files_have_no_exit_status() -> None:

@@ -22,7 +22,7 @@ def comm(pid: int, tid: int, name: str) -> perf.Comm:
 def read_processes(*records: perf.Record, endings: tuple[ProcessExit, ...] = ()) -> list[Process]:
     processes = ProcessTable()
     for time, record in enumerate(records):
-        processes.apply(time, record)
+        processes.apply_record(time, record)
     return processes.with_exits(endings)
 
 

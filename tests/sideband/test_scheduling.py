@@ -45,7 +45,7 @@ def exit_record(tid: int, cpu: int = 0) -> perf.Exit:
 def build_intervals(*records: tuple[int, perf.Record]) -> IntervalBuilder:
     found = IntervalBuilder()
     for time, record in records:
-        found.apply(time, record)
+        found.apply_record(time, record)
     return found
 
 
@@ -132,14 +132,14 @@ def test_intervals_beyond_memory_are_unknown() -> None:
 
     found = IntervalBuilder(reserve_memory=take)
     for time in range(200):
-        found.apply(time, switch_in(5 + time % 2))
+        found.apply_record(time, switch_in(5 + time % 2))
     assert not on(found, 1)
     whole, last = on(found)[:-1], on(found)[-1]
     assert whole == [(time, 5 + time % 2) for time in range(128)]
     assert last == (128, -1)
     assert found.is_truncated
     assert len(found) == 129
-    found.apply(200, switch_in(5, 1))
+    found.apply_record(200, switch_in(5, 1))
     assert found.cpus == [0]
 
 
@@ -149,7 +149,7 @@ def test_interval_uses_few_bytes() -> None:
     tracemalloc.start()
     try:
         for time in range(1 << 60, count + (1 << 60)):
-            found.apply(time, switch_in(1000 + time % 2))
+            found.apply_record(time, switch_in(1000 + time % 2))
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -182,10 +182,10 @@ def test_sched_switch_samples_begin_intervals(kinds: int, before: bytes) -> None
     raw = struct.pack("<8x16siiq16sii", b"a", 5, 120, 0, b"b", 6, 120)
     body = before + struct.pack("<I", len(raw)) + raw
     found = IntervalBuilder(File())  # type: ignore[arg-type]
-    found.apply(1, perf.Comm(0, 3, 0, 0, None, 60, 6, "b"))
+    found.apply_record(1, perf.Comm(0, 3, 0, 0, None, 60, 6, "b"))
     for event, time in ((0, 5), (1, 10)):
-        found.apply(time, perf.Sample(0, 9, 0, 0, who(5), event, None, None, None, body))
-    found.apply(20, perf.Sample(0, 9, 0, 0, who(6), 1, None, None, None, body[:50]))
+        found.apply_record(time, perf.Sample(0, 9, 0, 0, who(5), event, None, None, None, body))
+    found.apply_record(20, perf.Sample(0, 9, 0, 0, who(6), 1, None, None, None, body[:50]))
     assert found.intervals_of(0) == [SchedulingInterval(0, 5, 5), SchedulingInterval(10, 60, 6)]
 
 
@@ -194,7 +194,7 @@ def test_intervals_of_real_file(traces: Path) -> None:
     with PerfData(traces / "hase" / "control_flow-skylake.perf.data") as data:
         found = IntervalBuilder(data)
         for record in data.records():
-            found.apply(record.time or 0, record)
+            found.apply_record(record.time or 0, record)
     first = found.intervals_of(1)[:2]
     assert [(interval.pid, interval.tid) for interval in first] == [(0, 0), (19731, 19731)]
     assert first[1].start == 969388448163140

@@ -18,14 +18,14 @@ def fork(pid: int, ppid: int, tid: int, ptid: int) -> perf.Fork:
 def test_last_name_counts() -> None:
     threads = ThreadTable()
     for record in (comm(1, 1, "sh"), comm(1, 1, "ls")):
-        threads.apply(record)
+        threads.apply_record(record)
     assert threads.names == {1: "ls"}
 
 
 def test_new_thread_has_name_of_creator() -> None:
     threads = ThreadTable()
     for record in (comm(1, 1, "sh"), fork(1, 1, 2, 1), fork(3, 1, 3, 1), comm(3, 3, "ls")):
-        threads.apply(record)
+        threads.apply_record(record)
     assert threads.names == {1: "sh", 2: "sh", 3: "ls"}
 
 
@@ -33,5 +33,5 @@ def test_name_before_fork_record_stays() -> None:
     """perf writes names from /proc before the records of the kernel."""
     threads = ThreadTable()
     for record in (comm(1, 1, "sh"), comm(3, 3, "ls"), fork(3, 1, 3, 1)):
-        threads.apply(record)
+        threads.apply_record(record)
     assert threads.names[3] == "ls"

@@ -11,7 +11,7 @@ from pathlib import Path
 import rtit
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
-from rtit.gdb.target import Target
+from rtit.gdb.target import GdbTarget
 from support.recordings import RTIT, record_to_end, thread_ends
 
 RECORDED_LINE = re.compile(
@@ -83,6 +83,6 @@ def executed_instructions(truth: Path) -> int:
 def caller_names(data: Path) -> list[str]:
     """Return the names of the functions on the stack of the thread that crashed."""
     with rtit.Trace(data) as trace:
-        target = Target(trace, max_instructions=1 << 40, report=lambda _: None)
-        found = target.callers(target.tid)
+        target = GdbTarget(trace, max_instructions=1 << 40, report=lambda _: None)
+        found = target.return_addresses(target.tid)
         return [trace.symbols.lookup(target.tid, 1 << 62, each).name for each in found]

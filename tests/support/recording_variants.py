@@ -45,7 +45,7 @@ def write_sampled_recording(
         assert convert is not None
         stream = b"".join(piece.data for piece in pieces)
         scan = file._scan
-        headers: list[RecordHeader] = list(scan.headers())
+        headers: list[RecordHeader] = list(scan.iterate_headers())
         start, attrs = scan._start, file.header.attrs
         pid = process_of(file, queue.tid)
         last = convert.to_nanoseconds(pieces[-1].reference)

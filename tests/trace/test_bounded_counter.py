@@ -41,14 +41,14 @@ def test_counter_keeps_first_keys_and_totals_rest(
             np.array([row[at] for row in rows], dtype)
             for at, dtype in enumerate(("u8", "u1", "u8"))
         )
-        sums.add(source, kind, count=count if weighted else None)
+        sums.add_rows(source, kind, count=count if weighted else None)
         for row in rows:
             counted[row[:2]] += row[2] if weighted else 1
         if looked:
             # what was added up may be added again, the others stay what they were
-            *keys, known = sums.columns()
-            sums.add(*keys, count=known)
-    columns = sums.columns()
+            *keys, known = sums.take_sorted_columns()
+            sums.add_rows(*keys, count=known)
+    columns = sums.take_sorted_columns()
     assert [column.dtype.str[1:] for column in columns] == ["u8", "u1", "u8"]
     whole = sorted(counted.items())
     assert list(zip(*(each.tolist() for each in columns), strict=True)) == [
@@ -59,7 +59,7 @@ def test_counter_keeps_first_keys_and_totals_rest(
         others[each] += came
     assert sums.uncounted == others.total()
     assert +sums.uncounted_by_kind == +others
-    assert len(sums.columns()[0]) == 0
+    assert len(sums.take_sorted_columns()[0]) == 0
 
 
 def test_default_max_counters_depends_on_size() -> None:
@@ -133,4 +133,4 @@ def test_limit_applies_to_each_stream_and_its_profile(tmp_path: Path) -> None:
         assert found.losses.uncounted_runs == found.instructions - found.losses.no_file > 0
         assert found.instructions == whole.instructions == whole.losses.no_file
         counted = stat(less, less.streams)
-        assert any("beyond --max-edges" in line for line in counted.missing)
+        assert any("beyond --max-edges" in line for line in counted.describe_uncounted_code)

@@ -241,7 +241,7 @@ def test_bounds_of_omitted_mtcs_contain_their_times_on_a_processor(
     where = np.array([at - 2 * index for index, at in enumerate(left_out)], np.uint64)
     cycs = np.searchsorted(rest.rows["offset"], where) - 1
     numbers, offsets = rest.rows["number"][cycs], rest.rows["offset"][cycs]
-    _, earliest, latest = rest.bounds(numbers, offsets - np.uint64(1))
+    _, earliest, latest = rest.time_bounds_of_rows(numbers, offsets - np.uint64(1))
     truth = np.array([times[at] for at in left_out], np.uint64)
     assert (earliest <= truth).all()
     assert (truth <= latest).all()

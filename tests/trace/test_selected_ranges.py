@@ -123,7 +123,7 @@ def test_anonymous_memory_is_selected_by_name(images: Images) -> None:
 def test_unknown_function_raises_usage_error(images: Images) -> None:
     ranges = SelectedRanges(Selection(functions=("main", "plian")), images)
     with pytest.raises(UsageError, match=r"--function plian: .*similar names: .*plain"):
-        ranges.check([7])
-    SelectedRanges(Selection(functions=("main",)), images).check([7])
+        ranges.check_functions_exist([7])
+    SelectedRanges(Selection(functions=("main",)), images).check_functions_exist([7])
     with pytest.raises(UsageError, match="main"):
-        SelectedRanges(Selection(functions=("main",)), images).check([8])
+        SelectedRanges(Selection(functions=("main",)), images).check_functions_exist([8])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.cli.options import add_code, add_ends, add_streams, selection
+from rtit.cli.options import add_code, add_ends, add_streams, parse_selection
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion
 from rtit.trace import Selection, Times
@@ -25,7 +25,7 @@ def options(*words: str) -> Selection:
     group = add_streams(parser)
     add_code(group)
     add_ends(group)
-    return selection(parser.parse_args(words))
+    return parse_selection(parser.parse_args(words))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rtit.packets import encode
 from rtit.perfdata import AuxChunk
-from rtit.trace.recording.buffers import align_snapshots, group_contiguous, overlap
+from rtit.trace.recording.buffers import align_snapshots, count_overlapping_bytes, group_contiguous
 
 PSB = encode("PSB")
 
@@ -43,15 +43,17 @@ def test_snapshots_of_one_stream_align(parts: list[bytes], data: st.DataObject) 
         # the first PSB of the later snapshot, where the earlier one has it with the same TSC
         at = stream.find(PSB, new[0], new[1])
         shares = at >= 0 and at + len(psb(0)) <= old[1] and at >= old[0]
-        assert overlap(before.data, after.data) == (max(0, old[1] - new[0]) if shares else 0)
+        assert count_overlapping_bytes(before.data, after.data) == (
+            max(0, old[1] - new[0]) if shares else 0
+        )
 
 
 def test_repeated_bytes_without_psb_do_not_overlap() -> None:
     """In a loop all bytes are the same, so equal bytes prove no overlap."""
     loop = b"\xfe" * 64
-    assert overlap(memoryview(psb(1) + loop), memoryview(loop)) == 0
-    assert overlap(memoryview(loop), memoryview(loop)) == 0
-    assert overlap(memoryview(psb(1) + loop), memoryview(psb(2) + loop)) == 0
+    assert count_overlapping_bytes(memoryview(psb(1) + loop), memoryview(loop)) == 0
+    assert count_overlapping_bytes(memoryview(loop), memoryview(loop)) == 0
+    assert count_overlapping_bytes(memoryview(psb(1) + loop), memoryview(psb(2) + loop)) == 0
 
 
 def test_snapshots_are_sorted_by_time() -> None:

@@ -65,17 +65,24 @@ def test_scope_without_selection_decodes_all_intervals() -> None:
 
 
 def test_selected_thread_skips_other_intervals_of_user_code() -> None:
-    found = scope(INTERVALS).only((10, 11))
+    found = scope(INTERVALS).select_threads((10, 11))
     assert user_code(found) == [None, "ten", None, None, "ten", None]
     assert [certain for _, _, certain in interval_code(found)] == [True, *[False] * 5]
-    assert user_code(scope(INTERVALS).only((20, 21))) == [None, None, "twenty", None, None, None]
-    without_intervals = scope(INTERVALS).only((9, 99))
+    assert user_code(scope(INTERVALS).select_threads((20, 21))) == [
+        None,
+        None,
+        "twenty",
+        None,
+        None,
+        None,
+    ]
+    without_intervals = scope(INTERVALS).select_threads((9, 99))
     assert set(user_code(without_intervals)) == {None}
 
 
 def test_selected_thread_keeps_other_intervals_of_kernel_code() -> None:
     every = scope(INTERVALS, user_code_only=False)
-    assert interval_code(every.only((10, 11))) == interval_code(every)
+    assert interval_code(every.select_threads((10, 11))) == interval_code(every)
 
 
 def test_other_images_are_in_order_of_first_interval() -> None:
@@ -88,8 +95,8 @@ def test_other_images_are_in_order_of_first_interval() -> None:
         SchedulingInterval(3, 20, 21),
     ]
     assert scope(late).other_images(Image()) == [(20, TWENTY), (10, TEN)]
-    assert scope(late).only((10, 11)).other_images(Image()) == [(10, TEN)]
-    assert scope(late).only((10, 11)).other_images(TEN) == []
+    assert scope(late).select_threads((10, 11)).other_images(Image()) == [(10, TEN)]
+    assert scope(late).select_threads((10, 11)).other_images(TEN) == []
 
 
 def test_intervals_have_code_of_guest_process_and_kernel() -> None:
@@ -101,7 +108,7 @@ def test_intervals_have_code_of_guest_process_and_kernel() -> None:
         SchedulingInterval(4, 10, 11, GuestThread(7, 7)),
     ]
     seven, kernel = Image(), Image()
-    for found in (scope(intervals), scope(intervals).only((10, 11))):
+    for found in (scope(intervals), scope(intervals).select_threads((10, 11))):
         found.schedule.images.set_image(guest_process_pid(10, 7), seven)
         found.schedule.images.set_image(guest_kernel_pid(10), kernel)
         _, indices, codes = found.for_decoder()
@@ -131,7 +138,7 @@ def test_last_interval_start_is_that_of_the_streams_thread() -> None:
             TEN,
             Settings(),
             tid=tid,
-            thread_scope=scope(INTERVALS).only((0, tid)),
+            thread_scope=scope(INTERVALS).select_threads((0, tid)),
         )
         assert stream.last_interval_start == start
     assert Stream(MemorySource(b""), TEN, Settings()).last_interval_start == 0

@@ -16,7 +16,7 @@ from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Stream, Trace, UnknownLoop, unknown_loops
-from rtit.views.verify import verify
+from rtit.views.verify import verify_threads
 
 # 1000 nop; 1001 nop; 1002 nop; 1003 jmp 1001; 1005 jz 1001; 1007 jmp 1005
 CODE = bytes.fromhex("909090ebfc74faebfc")
@@ -107,7 +107,7 @@ def test_true_ticks_lie_within_bounds(
         start_qemu(RecordRequest(argv, output=data, event=event, truth=truth), installation=qemu)
     )
     with Trace(data) as trace:
-        (verdict,) = verify(trace, str(truth))
+        (verdict,) = verify_threads(trace, str(truth))
         found = unknown_loops(trace.streams[0])
     assert verdict.identical
     assert len(found) >= 1

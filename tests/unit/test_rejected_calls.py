@@ -18,7 +18,7 @@ from rtit.registers import BROADWELL, CTL, FULL, SKYLAKE, Msr
 from rtit.unit.arch_state import NO_CONTROLS, VmxControls
 from rtit.unit.events.transfers import OperationTimes
 from rtit.unit.events.xsave import COMPONENT_SIZE, IA32_XSS, PT_STATE
-from rtit.unit.illegal_events import Shutdown
+from rtit.unit.illegal_events import ShutdownEntered
 from rtit.unit.memory import Memory
 from rtit.unit.output import TopaEntry, write_topa_table
 from rtit.unit.parameters.table import Parameters
@@ -177,7 +177,7 @@ def test_rejected_event_changes_nothing(name: str, context: str, seed: int) -> N
     try:
         EVENTS[name](unit if name.startswith("unit.") else cpu, **given)
         return
-    except Shutdown:
+    except ShutdownEntered:
         return
     except (*REFUSALS, ValueError, TypeError) as error:
         refusal = error

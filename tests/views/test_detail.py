@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Trace
@@ -24,7 +24,7 @@ def data(
     """Threads, with CYCs and an MTC every tick of the crystal."""
     live: RecordedProgram = record([program("threads")])
     path = tmp_path_factory.mktemp("detail") / "perf.data"
-    replay(live.log, path, event="intel_pt/cyc,mtc_period=0/u")
+    replay_events(live.log, path, event="intel_pt/cyc,mtc_period=0/u")
     return path
 
 

@@ -26,8 +26,8 @@ def test_lines_equal_added_lines(texts: list[str]) -> None:
     found = SpilledLines()
     for number, text in enumerate(texts):
         assert len(found) == number
-        found.add(text)
-    assert list(found.lines()) == texts
+        found.append_line(text)
+    assert list(found.lines_from_offset()) == texts
 
 
 @given(st.lists(TEXTS, max_size=5), st.none() | st.integers(0, 5))
@@ -37,7 +37,7 @@ def test_bounded_lists_share_a_store(texts: list[list[str]], most: int | None) -
     for each in texts:
         all_lines.append(lines := BoundedLines(shared, most))
         for text in each:
-            lines.add(text)
+            lines.append_line(text)
     for _ in range(2):
         assert [list(lines) for lines in all_lines] == [each[:most] for each in texts]
     assert [len(lines) for lines in all_lines] == list(map(len, texts))

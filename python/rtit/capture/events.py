@@ -278,9 +278,9 @@ class EventLog:
             raise InputError(
                 "not a log of capture events", source=str(path), offset=0, value=data[:16].hex()
             )
-        reader.take(len(cls._MAGIC))
+        reader.read_exactly(len(cls._MAGIC))
         while reader.offset < len(data):
-            size, count = struct.unpack("<II", reader.take(8))
+            size, count = struct.unpack("<II", reader.read_exactly(8))
             if size % EVENT_RECORD.size:
                 raise InputError(
                     "the records' size is no multiple of 40",
@@ -289,9 +289,9 @@ class EventLog:
                     value=size,
                 )
             # `take` raises if the file is shorter, so a wrong size never allocates memory.
-            sizes = struct.unpack(f"<{count}I", reader.take(4 * count))
-            records = reader.take(size)
-            log.append(records, [reader.take(each) for each in sizes])
+            sizes = struct.unpack(f"<{count}I", reader.read_exactly(4 * count))
+            records = reader.read_exactly(size)
+            log.append(records, [reader.read_exactly(each) for each in sizes])
         return log
 
 
@@ -301,7 +301,7 @@ class _LogReader:
         self.source = source
         self.offset = 0
 
-    def take(self, size: int) -> bytes:
+    def read_exactly(self, size: int) -> bytes:
         left = len(self.data) - self.offset
         if size > left:
             raise InputError(

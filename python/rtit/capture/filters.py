@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import find_debug_file
-from rtit.image.file_symbols import FileSymbols, Function
+from rtit.image.file_symbols import FileFunction, FileSymbols
 from rtit.perfdata.filters import AddressFilter
 from rtit.readable import name_to_text
 
@@ -49,7 +49,7 @@ def parse_filters(
     texts = [filters] if isinstance(filters, str) else filters
     found = []
     for text in texts:
-        found += _Parser(text, program).filters()
+        found += _FilterParser(text, program).parse_filters()
     if len(found) > limit:
         raise UsageError(f"{len(found)} address filters, but there are only {limit} ranges")
     return found
@@ -64,20 +64,20 @@ class _RangeEnd:
     selection: int = -1
 
 
-class _Parser:
+class _FilterParser:
     def __init__(self, text: str, program: str | PathLike[str] | None) -> None:
         self._text = text
         self._position = 0
         self._program = program
 
-    def filters(self) -> list[AddressFilter]:
+    def parse_filters(self) -> list[AddressFilter]:
         found = []
         self._skip_characters(" ,\t\n")
         while self._position < len(self._text):
             found.append(self._parse_filter())
             self._skip_characters(" ,\t\n")
         if not found:
-            raise self._error("no filter given")
+            raise self._syntax_error("no filter given")
         return found
 
     def _parse_filter(self) -> AddressFilter:
@@ -89,22 +89,22 @@ class _Parser:
             )
         if action not in ("filter", "stop", "tracestop"):
             hint = difflib.get_close_matches(action, ["filter", "tracestop", "stop"], n=1)
-            raise self._error(
+            raise self._syntax_error(
                 f"unknown action {action!r}" + (f" (did you mean {hint[0]!r}?)" if hint else "")
             )
         start = self._parse_range_end()
         size: _RangeEnd | None = None
-        if self._accept("/"):
+        if self._accept_character("/"):
             size = self._parse_range_end()
-        file = self._read_word(" ,\t\n") if self._accept("@") else None
+        file = self._read_word(" ,\t\n") if self._accept_character("@") else None
         if action == "stop" and size is None:
-            raise self._error(
+            raise self._syntax_error(
                 "'stop' at a single address is not possible with Intel PT: give a size"
             )
         path = self._resolve_path(file)
         offset, length = self._resolve_range(start, size, path)
         if length <= 0 or offset + length > _LIMIT:
-            raise self._error(f"a range from {offset:#x} of size {length:#x} is impossible")
+            raise self._syntax_error(f"a range from {offset:#x} of size {length:#x} is impossible")
         return AddressFilter("filter" if action == "filter" else "stop", path, offset, length)
 
     def _parse_range_end(self) -> _RangeEnd:
@@ -113,14 +113,14 @@ class _Parser:
         if number is not None:
             self._position = number.end()
             return _RangeEnd(number=self._parse_number(number[0]))
-        if self._accept('"'):
+        if self._accept_character('"'):
             name = self._read_word('"')
-            if not self._accept('"'):
-                raise self._error("a quotation mark is missing")
+            if not self._accept_character('"'):
+                raise self._syntax_error("a quotation mark is missing")
         else:
             name, hash_, rest = self._read_word(" \t\n").partition("#")
             if name in ("", "/", "@"):
-                raise self._error("a number or the name of a function was expected")
+                raise self._syntax_error("a number or the name of a function was expected")
             if hash_:
                 self._position -= len(rest) + 1
         self._skip_characters(" \t\n")
@@ -128,7 +128,9 @@ class _Parser:
             return _RangeEnd(name=name)
         index = _INDEX.match(self._text, self._position)
         if index is None:
-            raise self._error("# must be followed by a number, or by g for the global function")
+            raise self._syntax_error(
+                "# must be followed by a number, or by g for the global function"
+            )
         self._position = index.end()
         return _RangeEnd(name=name, selection=0 if index["global"] else int(index["number"]))
 
@@ -138,20 +140,20 @@ class _Parser:
         try:
             value = int(text, base)
         except ValueError:
-            raise self._error(f"{text!r} is not a number: a leading 0 means octal") from None
+            raise self._syntax_error(f"{text!r} is not a number: a leading 0 means octal") from None
         if value >= _LIMIT:
-            raise self._error(f"{text} does not fit 64 bits")
+            raise self._syntax_error(f"{text} does not fit 64 bits")
         return value
 
     def _resolve_path(self, file: str | None) -> str:
         if file is None and self._program is None:
-            raise self._error("a file is needed: only user code can be filtered here")
+            raise self._syntax_error("a file is needed: only user code can be filtered here")
         path = file if file is not None else fspath(self._program or "")
         real = Path(path).resolve()
         if not real.is_file():
-            raise self._error(f"{path} is not a file")
+            raise self._syntax_error(f"{path} is not a file")
         if re.search(r"[\s,]", str(real)):
-            raise self._error(f"{real}: file names in filters cannot have blanks or commas")
+            raise self._syntax_error(f"{real}: file names in filters cannot have blanks or commas")
         return str(real)
 
     def _resolve_range(
@@ -161,7 +163,7 @@ class _Parser:
 
         if start.name is None and (size is None or size.name is None):
             if size is None:
-                raise self._error("a range that begins with a number needs a size")
+                raise self._syntax_error("a range that begins with a number needs a size")
             return start.number, size.number
         if start.name == "*":
             return 0, Path(path).stat().st_size
@@ -177,7 +179,9 @@ class _Parser:
             last = _resolve_symbol(symbols, size, path)
             if last.offset + last.size <= offset:
                 first = start.name or f"offset {start.number:#x}"
-                raise self._error(f"{size.name} ({last.offset:#x}) ends before {first} begins")
+                raise self._syntax_error(
+                    f"{size.name} ({last.offset:#x}) ends before {first} begins"
+                )
             length = last.offset + last.size - offset
         return offset, length or 0
 
@@ -185,7 +189,7 @@ class _Parser:
         while self._position < len(self._text) and self._text[self._position] in characters:
             self._position += 1
 
-    def _accept(self, character: str) -> bool:
+    def _accept_character(self, character: str) -> bool:
         self._skip_characters(" \t\n")
         found = self._text.startswith(character, self._position)
         self._position += found
@@ -197,16 +201,16 @@ class _Parser:
         while self._position < len(self._text) and self._text[self._position] not in ends:
             self._position += 1
         if start == self._position:
-            raise self._error("the filter is not complete")
+            raise self._syntax_error("the filter is not complete")
         return self._text[start : self._position]
 
-    def _error(self, message: str) -> UsageError:
+    def _syntax_error(self, message: str) -> UsageError:
         return UsageError(
             f"filter {self._text!r}, character {self._position}: {message}; form: {_SYNTAX}"
         )
 
 
-def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> Function:
+def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunction:
     name = name_to_text(end.name or "")
     try:
         found = symbols.find_by_name(name)
@@ -238,7 +242,7 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> Function
     raise UsageError(f"{path} has no {wanted} named {name!r}{hint}")
 
 
-def _function_before(symbols: FileSymbols, function: Function) -> str:
+def _function_before(symbols: FileSymbols, function: FileFunction) -> str:
     """Return the name of the preceding function, to distinguish functions of one name."""
     before = symbols.find_function(function.offset - 1) if function.offset else None
     return f" (after {before.name})" if before is not None else ""

@@ -121,7 +121,7 @@ class PtOptions:
         if match["pmu"] != PMU:
             hint = _suggest_term(match["pmu"], [PMU])
             raise UsageError(f"unknown event {match['pmu']!r}{hint}; the event to record is {PMU}")
-        options = _defaults(profile)
+        options = _default_pt_options(profile)
         pairs = list(_split_terms(match["terms"] or ""))
         for name, value in pairs:
             if name == "config":
@@ -130,7 +130,7 @@ class PtOptions:
         user, kernel = _parse_modifiers(match["modifiers"], text, user_only=user_only)
         options = replace(options, **settings, user=user, kernel=kernel)
         if profile is not None:
-            options.check(profile)
+            options.check_supported_by(profile)
         return options
 
     @classmethod
@@ -145,7 +145,7 @@ class PtOptions:
         return cls(**values, user=user, kernel=kernel)
 
     @property
-    def config(self) -> int:
+    def attr_config(self) -> int:
         """The value of attr.config."""
         return sum(int(getattr(self, term)) << low for term, (low, _) in TERMS.items())
 
@@ -156,12 +156,12 @@ class PtOptions:
         OS and User follow the modifiers. Without `pt`, BranchEn is 1 whatever `branch` is. The
         output scheme and the address ranges are not included.
         """
-        ctl = self.config & ~1
+        ctl = self.attr_config & ~1
         if not self.pt:
             ctl |= _BRANCH_EN
         return ctl | (_USER if self.user else 0) | (1 << 2 if self.kernel else 0)
 
-    def check(self, profile: Profile) -> None:
+    def check_supported_by(self, profile: Profile) -> None:
         """Raise UsageError if the processor does not support these options."""
         for term, capability in _REQUIRED_CAPABILITY.items():
             value = getattr(self, term)
@@ -188,7 +188,7 @@ class PtOptions:
         return f"{PMU}/{','.join(terms)}/{modifiers if modifiers != 'uk' else ''}"
 
 
-def _defaults(profile: Profile | None) -> PtOptions:
+def _default_pt_options(profile: Profile | None) -> PtOptions:
     if profile is None:
         return PtOptions()
     return PtOptions(

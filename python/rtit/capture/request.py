@@ -220,7 +220,7 @@ def parse_size(text: str, what: str = "a size") -> int:
 
 
 def format_size(size: int) -> str:
-    """The shortest text that `parse_size` turns back into `size`."""
+    """Return the shortest text that `parse_size` turns back into `size`."""
     for unit in ("G", "M", "K"):
         if size % _UNITS[unit] == 0:
             return f"{size // _UNITS[unit]}{unit}"
@@ -241,7 +241,7 @@ class SizeLimits:
     snapshot: int | None = None
     max_size: int | None = None
 
-    def check(self, options: PtOptions) -> None:
+    def check_limits(self, options: PtOptions) -> None:
         """Raise UsageError for limits that leave nothing to decode, and for both together."""
         if self.snapshot is not None and self.max_size is not None:
             raise UsageError("--snapshot and --max-size exclude each other: a snapshot has a size")
@@ -340,7 +340,7 @@ class RecordRequest:
                 f"unknown truth form {self.truth_form!r}; valid forms: {', '.join(TRUTH_FORMS)}"
             )
         check_distinct({"the recording": self.output, "--truth": self.truth})
-        options = self._options()
+        options = self._pt_options()
         of_perf = self.all_cpus or self.mmap_pages is not None or self.perf_options
         if self.backend != "perf" and of_perf:
             raise UsageError("--all-cpus, --mmap-pages and --perf-option go with --backend perf")
@@ -354,9 +354,9 @@ class RecordRequest:
         if self.cpus:
             self._check_cpus()
         if self.size_limits is not None:
-            self.size_limits.check(options)
+            self.size_limits.check_limits(options)
 
-    def plan(self, program: str | None = None) -> RecordPlan:
+    def plan_recording(self, program: str | None = None) -> RecordPlan:
         """Return the plan: look up the functions of `filters`, `start_at` and `stop_at`.
 
         `program` is the file of functions without a file (None: the program of `argv`). Raises
@@ -378,14 +378,14 @@ class RecordRequest:
             refuse_dangling_link(self.truth)
         return RecordPlan(
             request=self,
-            options=self._options(),
+            options=self._pt_options(),
             filters=filters,
             window=window,
             size_limits=self.size_limits or SizeLimits(),
             time=self.time or TimeModel(),
         )
 
-    def _options(self) -> PtOptions:
+    def _pt_options(self) -> PtOptions:
         if self.backend == "perf":
             return PtOptions.parse(self.event, user_only=False)
         return PtOptions.parse(self.event, profile=FULL)

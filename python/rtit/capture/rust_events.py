@@ -48,7 +48,7 @@ macro_rules! kinds {
 """
 
 
-def _enum(name: str, members: type[IntEnum]) -> str:
+def _render_rust_enum(name: str, members: type[IntEnum]) -> str:
     variants = "".join(
         f"    {''.join(map(str.capitalize, each.name.split('_')))} = {each.value},\n"
         for each in members
@@ -56,15 +56,15 @@ def _enum(name: str, members: type[IntEnum]) -> str:
     return f"\nkinds! {{ {name} {{\n{variants}}}}}\n"
 
 
-def render() -> str:
+def render_rust_events() -> str:
     """Return the text of the Rust file."""
     flags = (name for name in vars(Flag) if name.isupper())
     return "".join(
         [
             _HEAD,
-            _enum("EventKind", EventKind),
-            _enum("ResumeReason", ResumeReason),
-            _enum("MessageKind", PluginMessage),
+            _render_rust_enum("EventKind", EventKind),
+            _render_rust_enum("ResumeReason", ResumeReason),
+            _render_rust_enum("MessageKind", PluginMessage),
             "\n/// Bits of a record's flags. Each name begins with the kind of the record.\n",
             "pub mod flag {\n",
             *(f"    pub const {name}: u8 = {getattr(Flag, name)};\n" for name in flags),
@@ -75,7 +75,7 @@ def render() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write_or_check(arguments, TARGET, render(), "rtit.capture.rust_events")
+    return write_or_check(arguments, TARGET, render_rust_events(), "rtit.capture.rust_events")
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ class RecordingSession(ABC):
 
     @property
     def stopped(self) -> str | None:
-        """Why the recording stopped before the program ended; None if it did not."""
+        """The reason for which the recording stopped before the program ended; else None."""
         return None
 
     @abstractmethod
@@ -201,7 +201,7 @@ class TraceUnitSession(RecordingSession):
 
     @property
     def stopped(self) -> str | None:
-        """Why the recording stopped before the program ended; None if it did not."""
+        """The reason for which the recording stopped before the program ended; else None."""
         return self._sink.facts.get("stopped")
 
     def finish(self) -> Recording:

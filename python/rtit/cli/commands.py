@@ -79,11 +79,11 @@ def load_command(name: str) -> ModuleType:
 def command_parser(name: str) -> CommandParser:
     """Return the parser of a command; its module is imported, no other."""
     parser = (ProgramParser if name == "stat" else CommandParser)(f"rtit {name}")
-    configure(parser, name)
+    declare_options(parser, name)
     return parser
 
 
-def configure(parser: CommandParser, name: str) -> None:
+def declare_options(parser: CommandParser, name: str) -> None:
     """Declare the options of a command."""
     parser.usage = f"rtit {name} [options] [FILE]"
     parser.set_defaults(command=name)
@@ -95,5 +95,5 @@ def add_all_commands(parser: argparse.ArgumentParser) -> argparse._SubParsersAct
     """Add every command with its options, for tools that want the whole command line at once."""
     commands = parser.add_subparsers(dest="command", parser_class=CommandParser)
     for name, command in COMMANDS.items():
-        configure(commands.add_parser(name, help=command.summary), name)
+        declare_options(commands.add_parser(name, help=command.summary), name)
     return commands

@@ -76,7 +76,7 @@ FIELDS = {
 }
 
 
-def overview() -> str:
+def format_overview_page() -> str:
     """Return the page of `rtit --help`."""
     lines = [_HEAD]
     for title, commands in GROUPS.items():
@@ -87,7 +87,7 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def fields() -> str:
+def format_fields_page() -> str:
     """Return the page of `rtit help fields`."""
     from rtit.views.field_names import BRANCH_FIELDS, NATIVE_FIELDS
 
@@ -100,9 +100,9 @@ def fields() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "": overview,
-    "help": overview,
+    "": format_overview_page,
+    "help": format_overview_page,
     "exit-codes": lambda: EXIT_CODES,
-    "fields": fields,
+    "fields": format_fields_page,
     "json": lambda: RECORD_JSON,
 }

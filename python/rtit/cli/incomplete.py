@@ -24,16 +24,16 @@ class IncompleteReport:
         self._has_images = False
         self._lines = SpilledLines()
 
-    def report(self, text: object) -> None:
+    def print_gap(self, text: object) -> None:
         """Print a gap."""
         self._has_gaps = True
         output.print_error(self._command, str(text))
 
-    def note(self) -> None:
+    def note_shown_gap(self) -> None:
         """Note a gap that the command's output shows."""
         self._has_gaps = True
 
-    def collect(self, stream: Stream) -> None:
+    def collect_undecoded_spans(self, stream: Stream) -> None:
         """Collect the undecoded spans of a stream after it was decoded, for `print_spans`.
 
         The stream's ledger is released. Loops of unknown repetition are gaps; ambiguous thread
@@ -45,7 +45,7 @@ class IncompleteReport:
         for span in stream.spans():
             if span.is_gap:
                 self._has_gaps = True
-                self._lines.add(f"{stream.title}: {span}")
+                self._lines.append_line(f"{stream.title}: {span}")
             elif span.cause == ErrorClass.AMBIGUOUS_THREAD:
                 ambiguous += 1
             repeats |= span.cause == ErrorClass.UNKNOWN_REPETITIONS
@@ -54,28 +54,28 @@ class IncompleteReport:
             from rtit.trace.tables.loops import describe_loops
 
             for text in describe_loops(stream):
-                self._lines.add(f"{stream.title}: {text}")
+                self._lines.append_line(f"{stream.title}: {text}")
         if ambiguous:
-            self._lines.add(f"{stream.title}: {ambiguous:,} times {AMBIGUOUS}")
+            self._lines.append_line(f"{stream.title}: {ambiguous:,} times {AMBIGUOUS}")
         stream.discard_decoder()
 
     def print_spans(self) -> None:
         """Print the collected spans."""
-        for line in self._lines.lines():
+        for line in self._lines.lines_from_offset():
             output.print_error(self._command, line)
 
     def print_images(self) -> None:
         """Print which code is unknown."""
         self._has_images = True
         for problem in self._trace.image_problems:
-            self.report(problem)
+            self.print_gap(problem)
 
     def exit_code(self) -> int:
         """Print what is missing at the end of the recording; return 0 if there are no gaps."""
         if not self._has_images and not self._trace.is_raw and self._trace.data.dropped_bytes:
-            self.report(
+            self.print_gap(
                 f"{self._trace.data.dropped_bytes:,} bytes are of more buffers than are kept"
             )
         if self._trace.incomplete is not None:
-            self.report(f"{self._trace.path} is incomplete: {self._trace.incomplete}")
+            self.print_gap(f"{self._trace.path} is incomplete: {self._trace.incomplete}")
         return EXIT_CODE if self._has_gaps else 0

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 
 from rtit.cli import output, signals
 from rtit.cli.commands import COMMANDS, command_parser
-from rtit.cli.parser import CommandParser, suggestion
+from rtit.cli.parser import CommandParser, suggest_similar_word
 from rtit.errors import MissingRecordingError, NotPerfDataError, RtitError, UsageError
 
 _GC_THRESHOLD = 100_000
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         number = signal.SIGPIPE
     except OSError as error:
         # Help or the version could not be written; a command names itself.
-        output.discard()
+        output.discard_unwritable_output()
         output.print_error("", error.strerror or str(error))
         return 1
     return signals.exit_by_signal(number)
@@ -58,19 +58,19 @@ def _run_other(name: str, rest: Sequence[str]) -> int:
 
         return _print_page(f"rtit {__version__}")
     if name in ("", "-h", "--help", "--help-all", "help"):
-        return _help(rest[0] if name == "help" and rest else "") or (0 if name else 2)
+        return _print_help(rest[0] if name == "help" and rest else "") or (0 if name else 2)
     if name == "completion":
         from rtit.cli.completion import print_script
 
         return print_script(rest)
-    near = suggestion(name, [*COMMANDS, *_OTHERS, "--help", "--version"], quote="'")
+    near = suggest_similar_word(name, [*COMMANDS, *_OTHERS, "--help", "--version"], quote="'")
     kind = "option" if name.startswith("-") else "command"
     next_step = "rtit --help lists the commands"
     output.print_error("", f"unknown {kind} {name!r}{near}", next_step)
     return 2
 
 
-def _help(topic: str) -> int:
+def _print_help(topic: str) -> int:
     from rtit.cli import help_pages
     from rtit.cli.completion import completion_parser
 
@@ -80,7 +80,7 @@ def _help(topic: str) -> int:
         parser.print_help()
         return 0
     if topic not in help_pages.PAGES:
-        near = suggestion(topic, [*COMMANDS, *help_pages.PAGES], quote="'")
+        near = suggest_similar_word(topic, [*COMMANDS, *help_pages.PAGES], quote="'")
         next_step = "rtit help COMMAND, or one of: exit-codes, fields, json"
         output.print_error("help", f"no page {topic!r}{near}", next_step)
         return 2
@@ -90,7 +90,7 @@ def _help(topic: str) -> int:
 def _print_page(text: str) -> int:
     for line in text.splitlines():
         output.print_line(line)
-    output.flush()
+    output.flush_output()
     return 0
 
 
@@ -108,8 +108,8 @@ def _run_command(name: str, words: Sequence[str], *, whole_process: bool) -> int
             _set_up_process(runs_program=runs_program)
         # A command that runs a program handles signals itself.
         with nullcontext() if runs_program else signals.handle_signals():
-            code = _run(name, arguments)
-            output.flush()
+            code = _load_and_run(name, arguments)
+            output.flush_output()
         return code
     except RtitError as error:
         output.print_error(name, str(error), _next_step(error, parser))
@@ -117,7 +117,7 @@ def _run_command(name: str, words: Sequence[str], *, whole_process: bool) -> int
     except OSError as error:
         if isinstance(error, BrokenPipeError) and not runs_program:
             raise
-        output.discard()
+        output.discard_unwritable_output()
         where = f"{error.filename}: " if error.filename else ""
         output.print_error(name, f"{where}{error.strerror or error}")
         return failure
@@ -129,7 +129,7 @@ def _run_command(name: str, words: Sequence[str], *, whole_process: bool) -> int
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _run(name: str, arguments: argparse.Namespace) -> int:
+def _load_and_run(name: str, arguments: argparse.Namespace) -> int:
     from rtit.cli.commands import load_command
 
     return int(load_command(name).run(arguments))

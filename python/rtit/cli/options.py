@@ -77,8 +77,12 @@ def add_code(group: argparse._ArgumentGroup) -> None:
 
 def add_ends(group: argparse._ArgumentGroup, rows: str = "instructions") -> None:
     """Declare --head and --tail."""
-    add_value(group, "--head", "N", f"Only the first N {rows} of each thread or CPU", type=count)
-    add_value(group, "--tail", "N", f"Only the last N {rows} of each thread or CPU", type=count)
+    add_value(
+        group, "--head", "N", f"Only the first N {rows} of each thread or CPU", type=parse_count
+    )
+    add_value(
+        group, "--tail", "N", f"Only the last N {rows} of each thread or CPU", type=parse_count
+    )
 
 
 def add_timing(group: argparse._ArgumentGroup) -> None:
@@ -137,37 +141,37 @@ def parse_fields(text: str, known: Collection[str]) -> list[str]:
     return fields
 
 
-def selection(arguments: argparse.Namespace) -> Selection:
+def parse_selection(arguments: argparse.Namespace) -> Selection:
     """Return the part of the recording that the options select. Raises UsageError."""
     from rtit.trace import Selection
     from rtit.trace.tables.selection import parse_numbers, parse_range, parse_times
 
-    def given(name: str) -> list[str]:
+    def texts_given(name: str) -> list[str]:
         texts: list[str] = getattr(arguments, name, [])
         return texts
 
-    def numbers(name: str) -> tuple[int, ...]:
-        return tuple(n for text in given(name) for n in parse_numbers(f"--{name}", text))
+    def numbers_given(name: str) -> tuple[int, ...]:
+        return tuple(n for text in texts_given(name) for n in parse_numbers(f"--{name}", text))
 
-    comms = tuple(name for text in given("comm") for name in text.split(","))
+    comms = tuple(name for text in texts_given("comm") for name in text.split(","))
     time = getattr(arguments, "time", None)
-    for option, values in (("--comm", comms), ("--function", given("function"))):
+    for option, values in (("--comm", comms), ("--function", texts_given("function"))):
         if "" in values:
             raise UsageError(f"{option} needs a name")
     return Selection(
-        tids=numbers("tid"),
-        pids=numbers("pid"),
-        cpus=numbers("cpu"),
+        tids=numbers_given("tid"),
+        pids=numbers_given("pid"),
+        cpus=numbers_given("cpu"),
         comms=comms,
         time=parse_times(time) if time is not None else None,
-        ranges=tuple(parse_range(text) for text in given("range")),
-        functions=tuple(given("function")),
+        ranges=tuple(parse_range(text) for text in texts_given("range")),
+        functions=tuple(texts_given("function")),
         head=getattr(arguments, "head", None),
         tail=getattr(arguments, "tail", None),
     )
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """Return a number of things, as an argument's type."""
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
@@ -250,7 +254,7 @@ def add_max_edges(parser: CommandParser, *, calls: bool = False) -> None:
         "beginning with the lowest addresses, and all others only in total (default: 524,288, plus "
         f"1 for each 1,024 bytes of PT, at most 4,194,304){more}",
         default=0,
-        type=count,
+        type=parse_count,
     )
 
 
@@ -354,7 +358,7 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
     if is_raw(arguments):
         return open_raw_trace(arguments)
     model = getattr(arguments, "cpu_model", None)
-    path_map = dict(_mapping(text) for text in getattr(arguments, "map", []))
+    path_map = dict(_parse_path_mapping(text) for text in getattr(arguments, "map", []))
     guest = _kernel_files(arguments, "guest_")
     trace = Trace(
         input_path(arguments),
@@ -368,12 +372,12 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
         guest_mount=getattr(arguments, "guestmount", None),
         guest_processes=getattr(arguments, "guest_process", ()),
         jit=getattr(arguments, "jit", None),
-        jobs=jobs(arguments),
+        jobs=parse_jobs(arguments),
         max_counters=getattr(arguments, "max_edges", 0),
         kernel=_kernel_files(arguments),
     )
     try:
-        found = _matched(trace, path_map)
+        found = _matched_path_maps(trace, path_map)
         if matched is None:
             check_map(arguments, found)
         else:
@@ -384,14 +388,14 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
     return trace
 
 
-def _mapping(text: str) -> tuple[str, str]:
+def _parse_path_mapping(text: str) -> tuple[str, str]:
     recorded, _, local = text.partition("=")
     if not recorded or not local:
         raise UsageError(f"--map {text}: expected RECORDED=LOCAL", hint="example: --map /bin/a=./a")
     return recorded, local
 
 
-def _matched(trace: Trace, path_map: Iterable[str]) -> set[str]:
+def _matched_path_maps(trace: Trace, path_map: Iterable[str]) -> set[str]:
     """Return the entries of --map that name a recorded file or directory."""
     if not path_map:
         return set()
@@ -408,7 +412,7 @@ def check_map(arguments: argparse.Namespace, matched: Collection[str]) -> None:
     if is_raw(arguments):
         return
     for text in getattr(arguments, "map", []):
-        recorded, _ = _mapping(text)
+        recorded, _ = _parse_path_mapping(text)
         if recorded not in matched:
             raise UsageError(
                 f"--map {text}: the recording has no file {recorded}",
@@ -456,13 +460,13 @@ def add_raw_code(group: argparse._ArgumentGroup) -> None:
     """Declare the options for the code that ran, and for how it was traced."""
     group.add_argument(
         "--image",
-        action=_Code,
+        action=_OrderedCodeOption,
         metavar="FILE@ADDRESS",
         help="Map FILE at ADDRESS (hexadecimal); may be repeated",
     )
     group.add_argument(
         "--elf",
-        action=_Code,
+        action=_OrderedCodeOption,
         metavar="FILE[@BASE]",
         help="Map the code of an ELF file; may be repeated; --image takes precedence",
     )
@@ -476,7 +480,7 @@ def add_raw_code(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--cr3",
-        action=_Code,
+        action=_OrderedCodeOption,
         metavar="CR3[,NR[,VMCS]]",
         help="The following --image and --elf options belong to this address space "
         "(hexadecimal). --image and --elf options before the first --cr3 belong to all "
@@ -517,7 +521,7 @@ def add_numbers(group: argparse._ArgumentGroup) -> None:
     )
 
 
-class _Code(argparse.Action):
+class _OrderedCodeOption(argparse.Action):
     """Collects options whose order matters: `code` has (option, text) of each."""
 
     def __init__(self, option_strings: list[str], dest: str, **keywords: Any) -> None:
@@ -540,12 +544,12 @@ def is_raw(arguments: argparse.Namespace) -> bool:
         return True
     for option, _ in getattr(arguments, "code", None) or []:
         raise UsageError(f"{option} describes raw PT: it needs --raw FILE")
-    for name in _given(arguments, _RAW_ONLY):
+    for name in _options_given(arguments, _RAW_ONLY):
         raise UsageError(f"{name} describes raw PT: it needs --raw FILE")
     return False
 
 
-def _given(arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
+def _options_given(arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
     for name in names:
         if getattr(arguments, name, None) not in (None, False, []):
             yield f"--{name.replace('_', '-')}"
@@ -564,18 +568,18 @@ def open_raw_trace(arguments: argparse.Namespace) -> Trace:
     if arguments.file is not None or arguments.input is not None:
         named = arguments.file if arguments.file is not None else arguments.input
         raise UsageError(f"two files given: {named} and --raw {arguments.raw}")
-    for name in _given(arguments, _RECORDING_ONLY):
+    for name in _options_given(arguments, _RECORDING_ONLY):
         raise UsageError(f"{name} is for a recording, not for --raw")
-    image, spaces = _images(getattr(arguments, "code", None) or [])
+    image, spaces = _build_images(getattr(arguments, "code", None) or [])
     if arguments.raw == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed")
-        source: FileSource | ChunkedSource = ChunkedSource(_parts(sys.stdin.buffer))
+        source: FileSource | ChunkedSource = ChunkedSource(_read_file_in_parts(sys.stdin.buffer))
     elif is_piped(arguments.raw):
         source = ChunkedSource(_parts_of(Path(arguments.raw)))
     else:
         source = FileSource(arguments.raw)
-    mtc_freq, nom_freq, cpuid_15 = numbers(arguments)
+    mtc_freq, nom_freq, cpuid_15 = parse_timing_numbers(arguments)
     return decode(
         source,
         image,
@@ -589,14 +593,14 @@ def open_raw_trace(arguments: argparse.Namespace) -> Trace:
         no_tnt=getattr(arguments, "notnt", False),
         no_retcomp=getattr(arguments, "noretcomp", False),
         spaces=spaces,
-        jobs=jobs(arguments),
+        jobs=parse_jobs(arguments),
         max_counters=getattr(arguments, "max_edges", 0),
-        start=start(getattr(arguments, "start", None)),
+        start=parse_start_state(getattr(arguments, "start", None)),
         title="<stdin>" if arguments.raw == "-" else arguments.raw,
     )
 
 
-def jobs(arguments: argparse.Namespace) -> int:
+def parse_jobs(arguments: argparse.Namespace) -> int:
     """Return --jobs, 0 if it is not given. Raises UsageError."""
     number: int = getattr(arguments, "jobs", 0)
     if not 0 <= number <= 255:
@@ -604,7 +608,7 @@ def jobs(arguments: argparse.Namespace) -> int:
     return number
 
 
-def _images(code: list[tuple[str, str]]) -> tuple[Image, dict[SpaceKey, Image]]:
+def _build_images(code: list[tuple[str, str]]) -> tuple[Image, dict[SpaceKey, Image]]:
     """Return the code of the default address space, and that of the others."""
     from rtit.image import Image
 
@@ -613,23 +617,23 @@ def _images(code: list[tuple[str, str]]) -> tuple[Image, dict[SpaceKey, Image]]:
     pieces: dict[int, tuple[Image, list[str], list[str]]] = {}
     for option, text in code:
         if option == "--cr3":
-            now = spaces.setdefault(_space(text), Image())
+            now = spaces.setdefault(_parse_space_key(text), Image())
             continue
         _, elf_files, files = pieces.setdefault(id(now), (now, [], []))
         (elf_files if option == "--elf" else files).append(text)
     for image, elf_files, files in pieces.values():
         for text in elf_files:
-            file, _, base = _cut(text)
-            image.add_elf(file, _address("--elf", base) if base else None)
+            file, _, base = _split_at_address(text)
+            image.add_elf(file, _parse_address("--elf", base) if base else None)
         for text in files:
-            file, _, address = _cut(text)
+            file, _, address = _split_at_address(text)
             if not address:
                 raise UsageError(f"--image {text}: expected FILE@ADDRESS")
-            image.add_file(file, _address("--image", address))
+            image.add_file(file, _parse_address("--image", address))
     return main, spaces
 
 
-def _space(text: str) -> SpaceKey:
+def _parse_space_key(text: str) -> SpaceKey:
     cr3, *rest = text.split(",")
     try:
         number, more = int(cr3, 16), [int(word, 16) for word in rest]
@@ -641,33 +645,33 @@ def _space(text: str) -> SpaceKey:
     return (number, nr, more[1]) if len(more) > 1 else (number, nr)
 
 
-def _parts(file: BinaryIO) -> Iterator[bytes]:
+def _read_file_in_parts(file: BinaryIO) -> Iterator[bytes]:
     while part := file.read(_CHUNK):
         yield part
 
 
 def _parts_of(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        yield from _parts(file)
+        yield from _read_file_in_parts(file)
 
 
-def _cut(text: str) -> tuple[str, str, str]:
+def _split_at_address(text: str) -> tuple[str, str, str]:
     """Split FILE@ADDRESS at its last @: file names may contain one."""
     file, at, address = text.rpartition("@")
     return (file, at, address) if file else (text, "", "")
 
 
-def _address(option: str, text: str) -> int:
+def _parse_address(option: str, text: str) -> int:
     try:
         return int(text, 16)
     except ValueError:
         raise UsageError(f"{option} ...@{text}: expected a hexadecimal address") from None
 
 
-def numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple[int, int]]:
+def parse_timing_numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple[int, int]]:
     """Return --mtc-freq, --nom-freq and --cpuid-15 (EAX, EBX), 0 if absent. Raises UsageError."""
     mtc_freq, nom_freq = (named_number(arguments, name) for name in ("mtc_freq", "nom_freq"))
-    return mtc_freq, nom_freq, _pair(getattr(arguments, "cpuid_15", None))
+    return mtc_freq, nom_freq, _parse_number_pair(getattr(arguments, "cpuid_15", None))
 
 
 def guest_tsc(texts: list[str] | None) -> GuestTsc:
@@ -682,14 +686,14 @@ def guest_tsc(texts: list[str] | None) -> GuestTsc:
     if any(colon for _, colon, _ in named):
         found: dict[int, tuple[int, int]] = {}
         for vmcs, _, text in named:
-            pointer = _number("--guest-tsc", vmcs)
+            pointer = _parse_number("--guest-tsc", vmcs)
             if pointer in found:
                 raise UsageError(f"--guest-tsc {vmcs} is given twice: a VMCS has one offset")
-            found[pointer] = _scaling(text)
+            found[pointer] = _parse_tsc_scaling(text)
         return found
     if len(texts) > 1:
         raise UsageError("--guest-tsc is given twice: use VMCS:OFFSET to name the guests")
-    return _scaling(texts[0])
+    return _parse_tsc_scaling(texts[0])
 
 
 def guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
@@ -702,7 +706,7 @@ def guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
     return found
 
 
-def _scaling(text: str) -> tuple[int, int]:
+def _parse_tsc_scaling(text: str) -> tuple[int, int]:
     """Parse OFFSET[,MULTIPLIER]; the offset may be negative, it is added modulo 2^64."""
     from rtit.trace.recording.settings import NO_SCALING
 
@@ -717,7 +721,7 @@ def _scaling(text: str) -> tuple[int, int]:
 def named_number(arguments: argparse.Namespace, name: str) -> int:
     """Return the number of the option with this name, 0 if not given. Raises UsageError."""
     text = getattr(arguments, name, None)
-    return 0 if text is None else _number(f"--{name.replace('_', '-')}", text)
+    return 0 if text is None else _parse_number(f"--{name.replace('_', '-')}", text)
 
 
 def filter_ranges(text: str | None) -> list[tuple[int, int]]:
@@ -736,7 +740,7 @@ def filter_ranges(text: str | None) -> list[tuple[int, int]]:
     return [(each.offset, each.offset + each.size - 1) for each in traced]
 
 
-def start(text: str | None) -> Start | None:
+def parse_start_state(text: str | None) -> Start | None:
     """Return --start. Raises UsageError."""
     from rtit.trace import Start
 
@@ -754,18 +758,18 @@ def start(text: str | None) -> Start | None:
     return Start(ip, bits, last_ip)
 
 
-def _number(option: str, text: str) -> int:
+def _parse_number(option: str, text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
         raise UsageError(f"{option} {text}: expected a number") from None
 
 
-def _pair(text: str | None) -> tuple[int, int]:
+def _parse_number_pair(text: str | None) -> tuple[int, int]:
     if text is None:
         return 0, 0
     words = text.split(",")
     if len(words) != 2:
         raise UsageError(f"--cpuid-15 {text}: expected EAX,EBX")
-    eax, ebx = (_number("--cpuid-15", word) for word in words)
+    eax, ebx = (_parse_number("--cpuid-15", word) for word in words)
     return eax, ebx

@@ -67,26 +67,26 @@ def write_lines(text: bytes) -> None:
 
 def write_bytes(parts: Iterable[bytes]) -> None:
     """Write a file for another tool to standard output."""
-    flush()
+    flush_output()
     for part in parts:
         sys.stdout.buffer.write(part)
     sys.stdout.buffer.flush()
 
 
-def flush() -> None:
+def flush_output() -> None:
     """Write buffered output, so that it precedes the output of other processes."""
     sys.stdout.flush()
 
 
-def discard() -> None:
+def discard_unwritable_output() -> None:
     """Drop buffered output that cannot be written: the interpreter would try again at its end."""
     try:
-        flush()
+        flush_output()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def write(name: str | None, parts: Iterable[bytes]) -> None:
+def write_file_or_stdout(name: str | None, parts: Iterable[bytes]) -> None:
     """Write a file as a whole, or to standard output for None or "-". Raises OSError."""
     if name is None or name == "-":
         write_bytes(parts)

@@ -94,7 +94,7 @@ class CommandParser(argparse.ArgumentParser):
             return
         for line in self.format_help().splitlines():
             output.print_line(line)
-        output.flush()
+        output.flush_output()
 
     def parse_args(  # type: ignore[override]  # its overloads return other namespaces
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -102,15 +102,15 @@ class CommandParser(argparse.ArgumentParser):
         """Parse the words; end with exit code 2 for those that are unknown."""
         arguments, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self._reject(unknown)
+            self._reject_words(unknown)
         return arguments
 
-    def _reject(self, words: Sequence[str]) -> NoReturn:
+    def _reject_words(self, words: Sequence[str]) -> NoReturn:
         word = next((word for word in words if word.startswith("-")), words[0])
         if not word.startswith("-"):
             self.error(f"unexpected argument {word!r}")
         name = word.partition("=")[0]
-        self.error(f"unknown option {name}{suggestion(name, self.option_names())}")
+        self.error(f"unknown option {name}{suggest_similar_word(name, self.option_names())}")
 
     def error(self, message: str) -> NoReturn:
         """Print the error, one line of usage and a pointer to --help; end with exit code 2."""
@@ -174,7 +174,7 @@ class _ShowHelp(argparse.Action):
         parser.exit()
 
 
-def suggestion(word: str, known: Iterable[str], quote: str = "") -> str:
+def suggest_similar_word(word: str, known: Iterable[str], quote: str = "") -> str:
     """Return `; did you mean X?` if one of the known words is like this one, else nothing."""
     from difflib import get_close_matches
 

@@ -33,7 +33,7 @@ class StatusLine:
         self._next = self._begin + (_QUIET_SECONDS if self._terminal else _EVERY_FILE)
 
     @property
-    def seconds(self) -> float:
+    def elapsed_seconds(self) -> float:
         """Seconds from the beginning to the last call of `is_due`."""
         return self._now - self._begin
 
@@ -44,7 +44,7 @@ class StatusLine:
         self._now = time.monotonic()
         return self._now >= self._next
 
-    def show(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         """Show this text now."""
         self._next = self._now + (_EVERY_TERMINAL if self._terminal else _EVERY_FILE)
         if self._terminal:
@@ -54,7 +54,7 @@ class StatusLine:
             self._stream.write(text + "\n")
         self._stream.flush()
 
-    def clear(self) -> None:
+    def erase_text(self) -> None:
         """Remove the line before text that stays."""
         if self._shown:
             self._stream.write("\r\x1b[K")
@@ -80,7 +80,8 @@ def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> I
         count += size
         if line.is_due():
             share = count / total if total else 1
-            line.show(f"rtit {command}: {share:.0%} of {total:,} bytes of PT, {line.seconds:.0f} s")
+            seconds = line.elapsed_seconds
+            line.show_text(f"rtit {command}: {share:.0%} of {total:,} bytes of PT, {seconds:.0f} s")
 
     sources = [stream.source for stream in streams]
     for stream in streams:
@@ -90,7 +91,7 @@ def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> I
     finally:
         for stream, source in zip(streams, sources, strict=True):
             stream.source = source
-        line.clear()
+        line.erase_text()
 
 
 class _CountedSource:

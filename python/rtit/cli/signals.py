@@ -41,39 +41,39 @@ def handle_signals() -> Iterator[None]:
     """
 
     def end(number: int, _: FrameType | None) -> None:
-        _install(ours, _ignore_later)
+        _install_handler(ours, _ignore_later)
         raise KeyboardInterrupt if number == signal.SIGINT else EndedBySignal(number)
 
     default = dict.fromkeys(_CLEAN_UP, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
     ours = {each: was for each, was in default.items() if signal.getsignal(each) == was}
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    _install(ours, end)
+    _install_handler(ours, end)
     try:
         yield
     except (KeyboardInterrupt, EndedBySignal):
         raise  # later signals stay without effect until `exit_by_signal`
     except BrokenPipeError:
-        _install(ours, _ignore_later)
+        _install_handler(ours, _ignore_later)
         raise
     except BaseException:
-        _restore(ours)
+        _restore_handlers(ours)
         raise
     else:
-        _restore(ours)
+        _restore_handlers(ours)
 
 
 def _ignore_later(number: int, _: FrameType | None) -> None:
     """Ignore a signal after the first."""
 
 
-def _install(
+def _install_handler(
     signals: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], None]
 ) -> None:
     for each in signals:
         signal.signal(each, handler)
 
 
-def _restore(ours: Mapping[signal.Signals, Any]) -> None:
+def _restore_handlers(ours: Mapping[signal.Signals, Any]) -> None:
     for each, was in {**ours, signal.SIGPIPE: signal.SIG_DFL}.items():
         signal.signal(each, was)
 

@@ -32,7 +32,7 @@ from rtit.counting.program_totals import (
 from rtit.errors import InputError
 from rtit.image import Files, Mapping, UnusableFile, has_file
 from rtit.profile.builder import ProfileBuilder
-from rtit.profile.losses import Losses
+from rtit.profile.losses import ProfileLosses
 from rtit.profile.tables import NO_BINARY, Profile
 from rtit.trace import End
 
@@ -168,12 +168,15 @@ class CountAccumulator:
         self._files = Files()
         self._builder = ProfileBuilder(self._files, max_counters)
         self._transfers: Counter[End] = Counter()
-        self._losses = Losses()
+        self._losses = ProfileLosses()
         self._instructions = 0
 
-    def add(self, found: ProcessCounts) -> None:
+    def add_process(self, found: ProcessCounts) -> None:
         """Add one process, or one program of it."""
-        numbers = np.array([self._number(each) for each in found.mappings] + [NO_BINARY], np.int64)
+        numbers = np.array(
+            [self._binary_number_of_mapping(each) for each in found.mappings] + [NO_BINARY],
+            np.int64,
+        )
         starts = np.array([each.start for each in found.mappings] + [0], np.uint64)
         offsets = np.array([each.offset for each in found.mappings] + [0], np.uint64)
         rows = np.minimum(found.mapping.astype(np.int64), len(found.mappings))
@@ -182,8 +185,8 @@ class CountAccumulator:
             binary == NO_BINARY, found.start, found.start - starts[rows] + offsets[rows]
         )
         unfinished = (found.exit == REPEAT).astype(np.uint64)
-        self._add(binary, offset, found.instructions, found.first)
-        self._add(binary, offset, found.instructions - unfinished, found.other)
+        self._add_runs(binary, offset, found.instructions, found.first)
+        self._add_runs(binary, offset, found.instructions - unfinished, found.other)
         whole = found.first + found.other
         for left, end in _END_KINDS.items():
             self._transfers[end] += int(whole[found.exit == left].sum())
@@ -191,11 +194,11 @@ class CountAccumulator:
         self._transfers[End.CUT] += int(found.first[conditional].sum())
         self._transfers[End.CONDITIONAL] += int(found.other[conditional].sum())
 
-    def profile(self, threads: list[tuple[str, int]]) -> Profile:
+    def build_profile(self, threads: list[tuple[str, int]]) -> Profile:
         """Return all counts, with the instructions of each thread. The profile has no edges."""
-        binaries, _ = self._builder.binaries(self._losses)
+        binaries, _ = self._builder.build_binaries(self._losses)
         return Profile(
-            [each for each in binaries if each.instructions],
+            [each for each in binaries if each.executed_instructions],
             None,
             self._instructions,
             self._losses,
@@ -203,12 +206,12 @@ class CountAccumulator:
             {end: self._transfers[end] for end in End},
         )
 
-    def _add(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
+    def _add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
         self._instructions += int((instructions.astype(np.uint64) * count).sum())
         ran = (count > 0) & (instructions > 0)
         self._builder.add_runs(binary[ran], offset[ran], instructions[ran], count[ran])
 
-    def _number(self, mapped: MappedFile) -> int:
+    def _binary_number_of_mapping(self, mapped: MappedFile) -> int:
         if not has_file(mapped.path):
             return NO_BINARY
         problem = None

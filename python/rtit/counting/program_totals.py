@@ -31,7 +31,7 @@ class ProgramTotals:
         self.system_calls = 0
         self.exits = [(0, 0)] * EXITS
 
-    def add(self, file: int) -> bool:
+    def add_process_file(self, file: int) -> bool:
         """Add the totals of a process, from its file. Return False, and change nothing, if a thread
         still runs.
         """

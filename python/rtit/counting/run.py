@@ -22,7 +22,7 @@ from rtit.counting.program_totals import (
     RETURN,
     ProgramTotals,
 )
-from rtit.profile.losses import Losses
+from rtit.profile.losses import ProfileLosses
 from rtit.profile.stat import Stat, function_label, name_counts
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class CountingRun:
             from rtit.capture.qemu.installation import QemuStartError
 
             try:
-                self._counted = start_counting(request, self._read, installation=self._choice.found)
+                self._counted = start_counting(
+                    request, self._read_process_counts, installation=self._choice.found
+                )
                 self._session = self._counted
             except QemuStartError as error:
                 self._choice = fallback_from_qemu(request, error)
@@ -104,23 +106,23 @@ class CountingRun:
     def finish(self) -> CountedRun:
         """Return what the program executed; it has ended."""
         if self._counted is None:
-            return self._decoded()
+            return self._count_by_decoding()
         exit_code = self._counted.finish_counting()
         threads = self._counted.threads
         names = [f"thread {each.tid}" + f" ({each.name})" * bool(each.name) for each in threads]
         by_thread = [(name, each.instructions) for name, each in zip(names, threads, strict=True)]
         tids, pids = {each.tid for each in threads}, {each.pid for each in threads}
-        found = self._stat(by_thread, len(tids), len(pids))
+        found = self._build_stat(by_thread, len(tids), len(pids))
         warnings = tuple(self._counted.totals.warnings)
         return CountedRun(found, exit_code, "qemu", warnings, self._counted.is_complete)
 
-    def _stat(self, by_thread: list[tuple[str, int]], tids: int, pids: int) -> Stat:
+    def _build_stat(self, by_thread: list[tuple[str, int]], tids: int, pids: int) -> Stat:
         totals, exits = self._program_totals, self._program_totals.exits
-        found = Stat(Counter(), Counter(), Counter(), Counter(), Losses())
+        found = Stat(Counter(), Counter(), Counter(), Counter(), ProfileLosses())
         if self._counts is not None:
             from rtit.profile.stat import summarize_profile
 
-            found = summarize_profile(self._counts.profile(by_thread), tids, pids)
+            found = summarize_profile(self._counts.build_profile(by_thread), tids, pids)
         alone = name_counts(
             totals.instructions,
             exits[CONDITIONAL],
@@ -138,7 +140,7 @@ class CountingRun:
             threads[name] += count
         return replace(found, counts=counts, threads=threads)
 
-    def _decoded(self) -> CountedRun:
+    def _count_by_decoding(self) -> CountedRun:
         from rtit.profile.stat import stat as decoded
         from rtit.trace import Trace
 
@@ -147,14 +149,14 @@ class CountingRun:
             found = decoded(trace, trace.streams)
         return CountedRun(found, recording.exit_code, "ptrace", recording.warnings)
 
-    def _read(self, file: int) -> Mapping[int, int]:
-        if not self._where and self._program_totals.add(file):
+    def _read_process_counts(self, file: int) -> Mapping[int, int]:
+        if not self._where and self._program_totals.add_process_file(file):
             return {}
         from rtit.counting.profile import CountAccumulator, read_process_counts
 
         found = read_process_counts(file)
         self._counts = self._counts or CountAccumulator(self._max_counters)
-        self._counts.add(found)
+        self._counts.add_process(found)
         return found.threads
 
     def __enter__(self) -> Self:
@@ -221,17 +223,17 @@ class RunVariation:
     runs: Sequence[Stat]
 
     @property
-    def least(self) -> Stat:
+    def run_with_fewest_instructions(self) -> Stat:
         """Return the run with the fewest instructions."""
         return min(self.runs, key=lambda each: each.counts["instructions"])
 
     @property
-    def counts(self) -> list[Range]:
+    def differing_counts(self) -> list[Range]:
         """Return the counts that differ, in order."""
         return _differing_counts([each.counts for each in self.runs])
 
     @property
-    def functions(self) -> list[Range]:
+    def differing_functions(self) -> list[Range]:
         """Return the functions with different counts, those with the most instructions first."""
         tables = [
             {function_label(each): count for each, count in run.functions.items()}
@@ -239,9 +241,9 @@ class RunVariation:
         ]
         return sorted(_differing_counts(tables), key=lambda each: (each[1] - each[2], each[0]))
 
-    def why(self) -> list[str]:
+    def explain_differences(self) -> list[str]:
         """Return a sentence for each known reason for such differences; none if runs are equal."""
-        if not self.counts and not self.functions:
+        if not self.differing_counts and not self.differing_functions:
             return []
         files = {name for run in self.runs for name in run.files}
         found = [
@@ -254,12 +256,12 @@ class RunVariation:
         return [*found, _ANY]
 
     def as_json(self) -> dict[str, object]:
-        """The counts of each run that had not the same in all."""
+        """Return the counts of each run that had not the same in all."""
         return {
             "instructions": [each.counts["instructions"] for each in self.runs],
-            "counts": {name: [least, most] for name, least, most in self.counts},
-            "functions": {name: [least, most] for name, least, most in self.functions},
-            "why": self.why(),
+            "counts": {name: [least, most] for name, least, most in self.differing_counts},
+            "functions": {name: [least, most] for name, least, most in self.differing_functions},
+            "why": self.explain_differences(),
         }
 
 

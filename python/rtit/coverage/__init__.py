@@ -7,6 +7,13 @@ a module per format: text, HTML, lcov, Cobertura, drcov, AFL.
 from __future__ import annotations
 
 from rtit.coverage.file_coverage import Coverage, coverage
-from rtit.coverage.source_coverage import Branch, Function, SourceFile, source_files
+from rtit.coverage.source_coverage import BranchCoverage, FunctionCoverage, SourceFile, source_files
 
-__all__ = ["Branch", "Coverage", "Function", "SourceFile", "coverage", "source_files"]
+__all__ = [
+    "BranchCoverage",
+    "Coverage",
+    "FunctionCoverage",
+    "SourceFile",
+    "coverage",
+    "source_files",
+]

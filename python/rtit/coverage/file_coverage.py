@@ -24,7 +24,7 @@ _NO_LIMIT = 1 << 62
 _Offsets = np.ndarray[Any, np.dtype[np.uint64]]
 
 
-def _empty() -> _Offsets:
+def _empty_offsets() -> _Offsets:
     return np.zeros(0, np.uint64)
 
 
@@ -42,27 +42,27 @@ class FileCoverage:
     build_id: bytes | None
     symbols: FileSymbols
     space: Space
-    offset: _Offsets = field(default_factory=_empty)
+    offset: _Offsets = field(default_factory=_empty_offsets)
     length: np.ndarray[Any, np.dtype[np.uint8]] = field(
         default_factory=lambda: np.zeros(0, np.uint8)
     )
-    count: _Offsets = field(default_factory=_empty)
-    source: _Offsets = field(default_factory=_empty)
-    target: _Offsets = field(default_factory=_empty)
-    transfer_count: _Offsets = field(default_factory=_empty)
-    range_start: _Offsets = field(default_factory=_empty)
-    range_end: _Offsets = field(default_factory=_empty)
+    count: _Offsets = field(default_factory=_empty_offsets)
+    source: _Offsets = field(default_factory=_empty_offsets)
+    target: _Offsets = field(default_factory=_empty_offsets)
+    transfer_count: _Offsets = field(default_factory=_empty_offsets)
+    range_start: _Offsets = field(default_factory=_empty_offsets)
+    range_end: _Offsets = field(default_factory=_empty_offsets)
 
     def read_code(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes of code at a file offset."""
         return self.space.read(0, offset, size)
 
-    def executions(self, offsets: _Offsets) -> _Offsets:
+    def execution_counts(self, offsets: _Offsets) -> _Offsets:
         """Return how often the instruction at each offset ran."""
         at = find_sorted(self.offset, offsets)
         return np.where(at < 0, np.uint64(0), np.append(self.count, np.uint64(0))[at])
 
-    def transfers(self, sources: _Offsets, targets: _Offsets) -> _Offsets:
+    def transfer_counts(self, sources: _Offsets, targets: _Offsets) -> _Offsets:
         """Return how often each transfer was made."""
         at = _find_pairs(self.source, self.target, sources, targets)
         return np.where(at < 0, np.uint64(0), np.append(self.transfer_count, np.uint64(0))[at])
@@ -70,8 +70,8 @@ class FileCoverage:
     def add(self, binary: Binary) -> None:
         """Add another recording of the file."""
         self._add_instructions(binary)
-        within = binary.internal_edges
-        branches = within.select(np.isin(within.kind, [End.CUT, *NEAR_BRANCHES]))
+        within = binary.edges_within_binary
+        branches = within.select_rows(np.isin(within.kind, [End.CUT, *NEAR_BRANCHES]))
         self.source, self.target, self.transfer_count = _sum_rows(
             (self.source, self.target, self.transfer_count),
             (branches.source, branches.target, branches.count),
@@ -95,7 +95,7 @@ class FileCoverage:
             count[at] += each.count
         self.offset, self.length, self.count = offset, length, count
 
-    def minus(self, base: FileCoverage) -> FileCoverage:
+    def without_code_of(self, base: FileCoverage) -> FileCoverage:
         """Return the instructions, transfers and ranges that did not run in `base`."""
         new = FileCoverage(self.path, self.build_id, self.symbols, self.space)
         is_new = find_sorted(base.offset, self.offset) < 0
@@ -131,17 +131,17 @@ class Coverage:
                 known[key] = FileCoverage(*key, binary.symbols, binary.space)
                 self.files.append(known[key])
             known[key].add(binary)
-        self.losses.extend(f"{name}: {line}" for line in found.losses.describe())
+        self.losses.extend(f"{name}: {line}" for line in found.losses.describe_losses())
         self.has_gaps |= found.losses.has_gaps
 
-    def minus(self, other: Coverage) -> Coverage:
+    def without_code_of(self, other: Coverage) -> Coverage:
         """Return the instructions, transfers and ranges that did not run in `other`."""
         old = {(code.path, code.build_id): code for code in other.files}
         result = Coverage(losses=[*self.losses, *other.losses], programs=self.programs)
         result.has_gaps = self.has_gaps or other.has_gaps
         for code in self.files:
             base = old.get((code.path, code.build_id))
-            result.files.append(code if base is None else code.minus(base))
+            result.files.append(code if base is None else code.without_code_of(base))
         return result
 
 
@@ -158,8 +158,8 @@ def _sum_rows(*rows: tuple[_Offsets, _Offsets, _Offsets]) -> tuple[_Offsets, _Of
     sums = BoundedCounter("u8 u8", _NO_LIMIT)
     for first, second, count in rows:
         if len(count):
-            sums.add(first, second, count=count)
-    first, second, count = sums.columns()
+            sums.add_rows(first, second, count=count)
+    first, second, count = sums.take_sorted_columns()
     return first, second, count
 
 

@@ -30,7 +30,7 @@ of 24 MB has 26,000 lines.
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class BranchCoverage:
     """A conditional branch instruction: how often it was taken, and how often not."""
 
     address: int
@@ -39,13 +39,13 @@ class Branch:
     not_taken: int
 
     @property
-    def executed(self) -> bool:
+    def was_executed(self) -> bool:
         """Whether the instruction ran."""
         return bool(self.taken or self.not_taken)
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionCoverage:
     """A function: its demangled name, its first line, and how often its first instruction ran."""
 
     name: str
@@ -73,9 +73,9 @@ class SourceFile:
 
     def __init__(self, path: str, parts: list[_SourceRows]) -> None:
         self.path = path
-        lines = _concatenate([part.lines for part in parts])
+        lines = _concatenate_columns([part.lines for part in parts])
         self._lines = _max_by_key(lines) if len(parts) > 1 else tuple(lines)
-        branches = _concatenate([part.branches for part in parts])
+        branches = _concatenate_columns([part.branches for part in parts])
         if len(parts) > 1:
             order = np.lexsort(branches[1::-1])
             branches = [column[order] for column in branches]
@@ -86,12 +86,12 @@ class SourceFile:
         """Iterate over lines and their counts, in order."""
         return iterate_rows(self._lines)
 
-    def iterate_branches(self) -> Iterator[Branch]:
+    def iterate_branches(self) -> Iterator[BranchCoverage]:
         """Iterate over branches, by line and address."""
         for line, address, taken, not_taken in iterate_rows(self._branches):
-            yield Branch(address, line, taken, not_taken)
+            yield BranchCoverage(address, line, taken, not_taken)
 
-    def iterate_lines_with_branches(self) -> Iterator[tuple[int, int, list[Branch]]]:
+    def iterate_lines_with_branches(self) -> Iterator[tuple[int, int, list[BranchCoverage]]]:
         """Iterate over lines, their counts and their branches."""
         groups = groupby(self.iterate_branches(), lambda each: each.line)
         branched, branches = next(groups, (0, iter(())))
@@ -108,17 +108,17 @@ class SourceFile:
         return dict(self.iterate_lines())
 
     @property
-    def branches(self) -> list[Branch]:
+    def branches(self) -> list[BranchCoverage]:
         """All branches, by line and address."""
         return list(self.iterate_branches())
 
     @property
-    def functions(self) -> list[Function]:
+    def functions(self) -> list[FunctionCoverage]:
         """All functions, by line and name."""
         from rtit._core import demangle
 
         found = [
-            Function(demangle(symbols.name(index)), line, count)
+            FunctionCoverage(demangle(symbols.name(index)), line, count)
             for symbols, columns in self._functions
             for line, index, count in iterate_rows(columns)
         ]
@@ -153,7 +153,7 @@ def source_files(found: Coverage) -> list[SourceFile]:
     by_path: dict[str, list[_SourceRows]] = {}
     budget = _MemoryBudget(_UNEXECUTED_BYTES)
     for code in found.files:
-        lines = _Lines(code, budget)
+        lines = _LineCollector(code, budget)
         for path, rows in lines.by_file():
             by_path.setdefault(path, []).append(rows)
         if code.symbols.has_incomplete_lines or lines.is_truncated:
@@ -175,7 +175,7 @@ class _MemoryBudget:
         return np.ones(len(executed), np.bool_) if self._left >= 0 else executed
 
 
-class _Lines:
+class _LineCollector:
     """Lines, branches and functions of a file of code, collected in chunks.
 
     The first column is a key: the number of the source file in the upper 32 bits, the line below.
@@ -192,26 +192,26 @@ class _Lines:
             if flags & 1
         ]
         for part in line_ranges(code.symbols, code_at):
-            self._add(part)
+            self._add_line_ranges(part)
             if self.is_truncated:
                 windows = address_windows(code.symbols.addresses(code.offset))
                 for rest in line_ranges(code.symbols, windows, int(part.end[-1])):
-                    self._add(rest)
+                    self._add_line_ranges(rest)
                 break
 
-    def _add(self, part: LineRanges) -> None:
+    def _add_line_ranges(self, part: LineRanges) -> None:
         numbers = [self._numbers.setdefault(name, len(self._numbers)) for name in part.files]
-        starts, in_code = _offsets(self._code.symbols, part.start)
+        starts, in_code = _offsets_of_addresses(self._code.symbols, part.start)
         size = part.end[in_code] - part.start[in_code]
         key = np.array(numbers, np.uint64)[part.file[in_code]] << np.uint64(32)
         key |= part.line[in_code]
-        self._functions.add(_functions(self._code, starts, key))
-        lines = _max_by_key([key, self._code.executions(starts)])
+        self._functions.append_chunk(_count_function_starts(self._code, starts, key))
+        lines = _max_by_key([key, self._code.execution_counts(starts)])
         kept = self._keep_rows(lines[1] > 0, _BYTES_PER_LINE)
-        self._lines.add(tuple(column[kept] for column in lines))
-        for branches in _branches(self._code, starts, size, key):
+        self._lines.append_chunk(tuple(column[kept] for column in lines))
+        for branches in _count_conditional_branches(self._code, starts, size, key):
             kept = self._keep_rows((branches[2] > 0) | (branches[3] > 0), _BYTES_PER_BRANCH)
-            self._branches.add(tuple(column[kept] for column in branches))
+            self._branches.append_chunk(tuple(column[kept] for column in branches))
 
     def _keep_rows(self, executed: Any, size: int) -> Any:
         kept = self._budget.rows_to_keep(executed, size)
@@ -220,9 +220,9 @@ class _Lines:
 
     def by_file(self) -> Iterator[tuple[str, _SourceRows]]:
         """Iterate over source files with their rows."""
-        lines = _max_by_key(self._lines.columns())
+        lines = _max_by_key(self._lines.take_columns())
         branches, functions = (
-            _sorted(each.columns()) for each in (self._branches, self._functions)
+            _take_sorted_rows(each.take_columns()) for each in (self._branches, self._functions)
         )
         names = list(self._numbers)
         for number in np.unique(lines[0] >> np.uint64(32)).tolist():
@@ -236,11 +236,11 @@ class _ColumnList:
     def __init__(self, size: int) -> None:
         self._columns: list[list[Any]] = [[np.zeros(0, np.uint64)] for _ in range(size)]
 
-    def add(self, columns: tuple[Any, ...]) -> None:
+    def append_chunk(self, columns: tuple[Any, ...]) -> None:
         for parts, column in zip(self._columns, columns, strict=True):
             parts.append(column)
 
-    def columns(self) -> list[Any]:
+    def take_columns(self) -> list[Any]:
         """Return the columns, and release the chunks."""
         found = []
         for parts in self._columns:
@@ -249,7 +249,7 @@ class _ColumnList:
         return found
 
 
-def _offsets(symbols: FileSymbols, addresses: Any) -> tuple[Any, Any]:
+def _offsets_of_addresses(symbols: FileSymbols, addresses: Any) -> tuple[Any, Any]:
     """Return the file offsets of addresses that are code of the file, and the mask of these
     addresses.
     """
@@ -263,7 +263,7 @@ def _offsets(symbols: FileSymbols, addresses: Any) -> tuple[Any, Any]:
     return offsets[in_code], in_code
 
 
-def _branches(
+def _count_conditional_branches(
     code: FileCoverage, range_starts: Any, range_sizes: Any, key: Any
 ) -> Iterator[tuple[Any, ...]]:
     """Iterate over keys, addresses, taken and not-taken counts of conditional branches in these
@@ -281,8 +281,10 @@ def _branches(
         sizes[0] -= np.uint64(done)
         *columns, after = conditional_branches(code.space, starts, sizes, code.symbols.elf.bits)
         row, here, following, target = map(np.asarray, columns)
-        not_taken = np.where(target == following, np.uint64(0), code.transfers(here, following))
-        taken, address = code.transfers(here, target), code.symbols.addresses(here)
+        not_taken = np.where(
+            target == following, np.uint64(0), code.transfer_counts(here, following)
+        )
+        taken, address = code.transfer_counts(here, target), code.symbols.addresses(here)
         yield key[part][row], address, taken, not_taken
         if after is None:
             at, done = at + _LINES_AT_ONCE, 0
@@ -290,7 +292,7 @@ def _branches(
             at, done = at + after[0], after[1] + (0 if after[0] else done)
 
 
-def _functions(code: FileCoverage, line_starts: Any, key: Any) -> tuple[Any, ...]:
+def _count_function_starts(code: FileCoverage, line_starts: Any, key: Any) -> tuple[Any, ...]:
     """Return keys, symbol indices and counts of functions that start where a line starts."""
     offsets = code.symbols.offsets
     bindings = np.frombuffer(code.symbols.bindings, np.uint8)
@@ -302,10 +304,10 @@ def _functions(code: FileCoverage, line_starts: Any, key: Any) -> tuple[Any, ...
     index, row = index[starts], order[at[starts]]
     starts = line_starts[row] == offsets[index]
     index, row = index[starts], row[starts]
-    return key[row], index.astype(np.uint64), code.executions(offsets[index])
+    return key[row], index.astype(np.uint64), code.execution_counts(offsets[index])
 
 
-def _sorted(columns: list[Any]) -> tuple[Any, ...]:
+def _take_sorted_rows(columns: list[Any]) -> tuple[Any, ...]:
     """Return rows sorted by the first two columns. Empties the list."""
     order = np.lexsort(columns[1::-1])
     return tuple(columns.pop(0)[order] for _ in range(len(columns)))
@@ -333,5 +335,5 @@ def _max_by_key(columns: list[Any]) -> tuple[Any, Any]:
     return key[new], np.maximum.reduceat(count, np.flatnonzero(new))
 
 
-def _concatenate(parts: list[tuple[Any, ...]]) -> list[Any]:
+def _concatenate_columns(parts: list[tuple[Any, ...]]) -> list[Any]:
     return list(parts[0]) if len(parts) == 1 else [*map(np.concatenate, zip(*parts, strict=True))]

@@ -23,7 +23,7 @@ from rtit.x86 import Class
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rtit.image import FileSymbols, Function, Mapping
+    from rtit.image import FileFunction, FileSymbols, Mapping
     from rtit.trace import Trace
 
 EXACT, BY_FUNCTION, BY_FILE = range(3)
@@ -79,12 +79,12 @@ class MatchedFiles:
         found = [set(_functions_by_key(each)) if each is not None else set() for each in files]
         return {name: number for number, name in enumerate(sorted(found[0] & found[1]))}
 
-    def build(self, side: int) -> PairedBuild:
+    def build_of_side(self, side: int) -> PairedBuild:
         """Return the build of the first (0) or the second recording (1)."""
-        return self._builds[side]
+        return self._paired_builds[side]
 
     @cached_property
-    def _builds(self) -> tuple[PairedBuild, PairedBuild]:
+    def _paired_builds(self) -> tuple[PairedBuild, PairedBuild]:
         return PairedBuild(self, 0), PairedBuild(self, 1)
 
 
@@ -103,16 +103,16 @@ class PairedBuild:
         self._function_keys: dict[int, tuple[int, int, bool]] = {}
 
     @cached_property
-    def _other_functions(self) -> dict[str, Function]:
+    def _other_functions(self) -> dict[str, FileFunction]:
         return _functions_by_key(self._other) if self._other is not None else {}
 
     @cached_property
-    def _keys(self) -> dict[int, str]:
+    def _function_name_by_offset(self) -> dict[int, str]:
         """Names of functions, by offset."""
         assert self._symbols is not None
         return {each.offset: key for key, each in _functions_by_key(self._symbols).items()}
 
-    def positions(self, offsets: Any) -> tuple[Any, Any]:
+    def positions_of_offsets(self, offsets: Any) -> tuple[Any, Any]:
         """Return the position of each file offset, and whether it is exact."""
         positions = np.full(len(offsets), _NO_FUNCTION, np.uint64)
         exact = np.zeros(len(offsets), bool)
@@ -143,7 +143,7 @@ class PairedBuild:
         if index not in self._function_keys:
             assert self._symbols is not None
             function = self._symbols.functions[index]
-            key = self._keys.get(function.offset, "")
+            key = self._function_name_by_offset.get(function.offset, "")
             other = self._other_functions.get(key)
             number = self._files.common_functions.get(
                 key, len(self._files.common_functions) + index
@@ -152,7 +152,7 @@ class PairedBuild:
             self._function_keys[index] = number, function.offset, has_same_layout
         return self._function_keys[index]
 
-    def _has_same_layout(self, function: Function, other: Function) -> bool:
+    def _has_same_layout(self, function: FileFunction, other: FileFunction) -> bool:
         assert self._symbols is not None
         assert self._other is not None
         if function.size != other.size or function.size > _MAX_FUNCTION_BYTES:
@@ -175,21 +175,21 @@ class BuildMatching:
     _numbers: dict[object, int] = field(default_factory=dict)
 
     @cached_property
-    def files(self) -> tuple[dict[tuple[str, bytes | None], RecordedFile], ...]:
+    def recorded_files(self) -> tuple[dict[tuple[str, bytes | None], RecordedFile], ...]:
         """The files of each recording, by recorded path and build id."""
-        return tuple(_files(each) for each in (self.left, self.right))
+        return tuple(_collect_recorded_files(each) for each in (self.left, self.right))
 
     @cached_property
-    def pairs(self) -> list[MatchedFiles]:
+    def different_builds(self) -> list[MatchedFiles]:
         """Files that are different builds: of equal path, else of equal name, else the two
         programs.
         """
         shared = set.intersection(
-            *({each.identity for each in side.values()} for side in self.files)
+            *({each.identity for each in side.values()} for side in self.recorded_files)
         )
         left, right = (
             [each for each in side.values() if each.symbols and each.identity not in shared]
-            for side in self.files
+            for side in self.recorded_files
         )
         found: list[MatchedFiles] = []
         criteria: tuple[Callable[[RecordedFile, RecordedFile], bool], ...] = (
@@ -211,7 +211,7 @@ class BuildMatching:
         """Name in the first recording of each paired file that has another name in the second."""
         return {
             pair.right.name: pair.left.name
-            for pair in self.pairs
+            for pair in self.different_builds
             if pair.right.name != pair.left.name
         }
 
@@ -224,17 +224,19 @@ class BuildMatching:
         The last key, -1, is that of unmapped code. Builds are by row of the mapping; None means
         that only the file counts.
         """
-        paired = {id(file): pair for pair in self.pairs for file in (pair.left, pair.right)}
+        paired = {
+            id(file): pair for pair in self.different_builds for file in (pair.left, pair.right)
+        }
         keys, builds = [], dict[int, PairedBuild | None]()
         for row, each in enumerate(mappings):
-            file = self.files[side].get((each.path, each.build_id))
+            file = self.recorded_files[side].get((each.path, each.build_id))
             key: object = each.build_id or each.path
             if file is not None:
                 pair = paired.get(id(file))
                 key = pair or file.identity
                 if pair is not None:
-                    builds[row] = pair.build(side)
-                elif self.pairs and _is_loader(file):
+                    builds[row] = pair.build_of_side(side)
+                elif self.different_builds and _is_loader(file):
                     builds[row] = None
             keys.append(self._numbers.setdefault(key, len(self._numbers)))
         return np.array([*keys, -1], np.int64), builds
@@ -247,7 +249,7 @@ def _is_loader(file: RecordedFile) -> bool:
     return file.name.startswith(("ld-linux", "ld.so", "ld-musl"))
 
 
-def _files(trace: Trace) -> dict[tuple[str, bytes | None], RecordedFile]:
+def _collect_recorded_files(trace: Trace) -> dict[tuple[str, bytes | None], RecordedFile]:
     found: dict[tuple[str, bytes | None], RecordedFile] = {}
     for pid in trace.images.pids:
         for each in trace.images.mappings(pid):
@@ -256,11 +258,11 @@ def _files(trace: Trace) -> dict[tuple[str, bytes | None], RecordedFile]:
             if key in found or not has_file(each.path) or each.start >= KERNEL_START:
                 continue
             symbols = trace.images.files.symbols(*key) if each.problem is None else None
-            found[key] = RecordedFile(each.path, _identity(each, symbols), symbols)
+            found[key] = RecordedFile(each.path, _identity_of_file(each, symbols), symbols)
     return found
 
 
-def _identity(mapping: Mapping, symbols: FileSymbols | None) -> object:
+def _identity_of_file(mapping: Mapping, symbols: FileSymbols | None) -> object:
     """Return the build id, else a hash of the content, else the path."""
     build_id = mapping.build_id or (symbols.elf.build_id if symbols is not None else None)
     if build_id:
@@ -274,9 +276,9 @@ def _identity(mapping: Mapping, symbols: FileSymbols | None) -> object:
         return mapping.path
 
 
-def _functions_by_key(symbols: FileSymbols) -> dict[str, Function]:
+def _functions_by_key(symbols: FileSymbols) -> dict[str, FileFunction]:
     """Return functions by name. Functions of equal name get a number in order of offset."""
-    found: dict[str, Function] = {}
+    found: dict[str, FileFunction] = {}
     seen: defaultdict[str, int] = defaultdict(int)
     last = -1
     for function in symbols.functions:
@@ -289,7 +291,7 @@ def _functions_by_key(symbols: FileSymbols) -> dict[str, Function]:
     return found
 
 
-def _read_code(path: Path, function: Function) -> bytes:
+def _read_code(path: Path, function: FileFunction) -> bytes:
     try:
         with path.open("rb") as file:
             file.seek(function.offset)

@@ -71,8 +71,10 @@ def count_functions(profile: Profile) -> FunctionCounts:
     for binary in profile.binaries:
         for function, count in instructions_by_function(binary):
             instructions[function,] += count
-        edges = taken_branches(binary.edges.select(binary.edges.source_binary == binary.number))
-        edges = edges.select((edges.kind == End.CALL) | (edges.kind == End.INDIRECT_CALL))
+        edges = taken_branches(
+            binary.edges.select_rows(binary.edges.source_binary == binary.number)
+        )
+        edges = edges.select_rows((edges.kind == End.CALL) | (edges.kind == End.INDIRECT_CALL))
         sources = function_names(binary, edges.source)
         for number in {*edges.target_binary.tolist()}:
             mask = edges.target_binary == number

@@ -53,18 +53,20 @@ def diff_traces(
     if streams is None:
         streams = left.select(always_split=True), right.select(always_split=True)
     builds = BuildMatching(left, right)
-    difference = Difference(builds=[str(pair) for pair in builds.pairs])
+    difference = Difference(builds=[str(pair) for pair in builds.different_builds])
     losses: tuple[list[str], list[str]] = [], []
     for pair in zip_longest(*streams):
         difference.threads.append(_compare_threads(builds, *pair, steps))
-        difference.gaps.extend(_unknown_loops((left, right), pair))
+        difference.gaps.extend(_describe_unknown_loops((left, right), pair))
         for lines, stream in zip(losses, pair, strict=True):
-            lines.extend(_lost_bytes(stream) if stream is not None else ())
+            lines.extend(_describe_lost_bytes(stream) if stream is not None else ())
         for stream in filter(None, pair):
             stream.discard_decoder()
     for side, trace, lines in zip(("first", "second"), (left, right), losses, strict=True):
-        difference.gaps.extend(f"{side}: {line}" for line in (*_image_problems(trace), *lines))
-    if not difference.identical or builds.pairs:
+        difference.gaps.extend(
+            f"{side}: {line}" for line in (*_describe_image_problems(trace), *lines)
+        )
+    if not difference.has_equal_paths or builds.different_builds:
         _compare_counts(difference, builds, streams)
     return difference
 
@@ -82,7 +84,7 @@ def assert_same_path(
             for each in (left, right)
         ]
         difference = diff_traces(traces[0], traces[1])
-        if not difference.identical or difference.gaps:
+        if not difference.has_equal_paths or difference.gaps:
             raise AssertionError("\n".join(format_difference(difference)))
 
 
@@ -97,7 +99,7 @@ def _compare_threads(
         ExecutionPath(builds.right, right, builds, 1),
     )
     # one function is a reliable match; the same run of instructions recurs in a loop
-    min_match = 1 if builds.pairs else _MIN_MATCH
+    min_match = 1 if builds.different_builds else _MIN_MATCH
     equal, divergence, log = compare_paths(*paths, steps, min_match)
     if divergence is None or log is None:
         return ThreadDifference(left.title, right.title, equal, identical=True)
@@ -111,11 +113,11 @@ def _compare_threads(
         identical=False,
         before=before,
         after=(left_after, right_after),
-        later=_after_divergence(log, sides),
+        later=_name_divergences(log, sides),
     )
 
 
-def _after_divergence(
+def _name_divergences(
     log: DivergenceLog, sides: tuple[DivergenceSide, DivergenceSide]
 ) -> AfterDivergence:
     """Return the log with names in place of addresses, for the most frequent points."""
@@ -130,10 +132,10 @@ def _after_divergence(
                 targets.append("")
                 continue
             target = side.next_ip(ip, time) if number == point.sequential else ip
-            targets.append(side.describe(target, time).symbol)
+            targets.append(side.list_instruction_at(target, time).symbol)
         symbol = source = ""
         if point.last is not None:
-            last = sides[0].describe(point.last, times[0])
+            last = sides[0].list_instruction_at(point.last, times[0])
             symbol, source = last.symbol, last.source
         divergences.append(RepeatedDivergence(log.times_by_point[point], symbol, source, *targets))
     total = sum(log.times_by_point.values())
@@ -156,11 +158,11 @@ def _compare_counts(
         tree.count_instructions(builds.right, streams[1], right, builds.renamed_files),
     )
     for side, each in (("first", left), ("second", right)):
-        difference.too_deep.extend(f"{side}: {line}" for line in each.losses.call_losses())
-        difference.gaps.extend(f"{side}: {line}" for line in each.losses.counter_losses())
+        difference.too_deep.extend(f"{side}: {line}" for line in each.losses.describe_call_losses())
+        difference.gaps.extend(f"{side}: {line}" for line in each.losses.describe_counter_losses())
 
 
-def _unknown_loops(
+def _describe_unknown_loops(
     traces: tuple[Trace, Trace], pair: tuple[Stream | None, Stream | None]
 ) -> list[str]:
     """Return a sentence for each loop without packets, unless both sides iterated equally often."""
@@ -179,12 +181,12 @@ def _unknown_loops(
     return [] if is_equal else lines
 
 
-def _image_problems(trace: Trace) -> list[str]:
+def _describe_image_problems(trace: Trace) -> list[str]:
     problems = list(map(str, trace.image_problems))
     return [*problems, f"incomplete: {trace.incomplete}"] if trace.incomplete else problems
 
 
-def _lost_bytes(stream: Stream) -> list[str]:
+def _describe_lost_bytes(stream: Stream) -> list[str]:
     first, size = None, 0
     for span in stream.spans():
         if span.is_gap:

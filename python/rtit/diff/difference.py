@@ -94,12 +94,12 @@ class Difference:
     """A sentence for each part that could not be decoded and is not compared."""
 
     @property
-    def identical(self) -> bool:
+    def has_equal_paths(self) -> bool:
         """Whether every thread has the same path in both recordings."""
         return all(each.identical for each in self.threads)
 
     @property
-    def instructions(self) -> int:
+    def equal_instructions(self) -> int:
         """Equal instructions of all threads, up to the first divergence of each."""
         return sum(each.instructions for each in self.threads)
 
@@ -129,9 +129,9 @@ def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str
     for gap in found.gaps:
         yield f"not compared: {gap}"
     count = len(found.threads)
-    if found.identical:
+    if found.has_equal_paths:
         how = ", of two builds by function" if found.builds else ""
-        yield f"identical{how}: {found.instructions:,} instructions of {count} threads"
+        yield f"identical{how}: {found.equal_instructions:,} instructions of {count} threads"
     else:
         parted = sum(not each.identical for each in found.threads)
         yield f"DIFFERENT: {parted} of {count} threads"
@@ -139,7 +139,11 @@ def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str
 
 def difference_json(found: Difference) -> dict[str, Any]:
     """Return all of a difference as a JSON object."""
-    return {"identical": found.identical, "instructions": found.instructions, **asdict(found)}
+    return {
+        "identical": found.has_equal_paths,
+        "instructions": found.equal_instructions,
+        **asdict(found),
+    }
 
 
 def _format_thread(thread: ThreadDifference) -> Iterator[str]:

@@ -56,10 +56,10 @@ class ExecutionPath:
         self._regions = MappingLookup(trace.images.mappings(stream.tid))
         self._file_keys, self._builds = builds.mapping_keys(side, self._regions.mappings)
         self._chunks = self._decode_steps()
-        self._chunk = _StepColumns.empty()
+        self._chunk = _StepColumns.without_rows()
         self._at = 0
 
-    def available(self) -> int:
+    def count_loaded_steps(self) -> int:
         """Return the number of steps before the next chunk; 0 at the end of the path."""
         while self._at == len(self._chunk.file):
             following = next(self._chunks, None)
@@ -77,7 +77,7 @@ class ExecutionPath:
         """Return the same columns as rows of one array."""
         return np.stack([column.astype(np.uint64) for column in self.next_keys(count)], axis=1)
 
-    def advance(self, count: int) -> tuple[int, list[InstructionRun]]:
+    def skip_steps(self, count: int) -> tuple[int, list[InstructionRun]]:
         """Pass over `count` steps; return their instructions, and the last of their runs."""
         until = self._at + count
         instructions = int(self._chunk.instructions[self._at : until].sum())
@@ -87,9 +87,9 @@ class ExecutionPath:
 
     def peek_runs(self, most: int) -> list[InstructionRun]:
         """Return the first runs of the next steps, without passing over them."""
-        return _to_runs(self._chunk.first, self._at, self._at + self.load(most))
+        return _to_runs(self._chunk.first, self._at, self._at + self.load_steps(most))
 
-    def load(self, most: int) -> int:
+    def load_steps(self, most: int) -> int:
         """Load up to `most` of the next steps, and return how many there are."""
         ready, more = len(self._chunk.file) - self._at, []
         while ready < most and (following := next(self._chunks, None)) is not None:
@@ -107,7 +107,7 @@ class ExecutionPath:
         """
         kept: _RunColumns | None = None
         for rows in self.stream.rows():
-            columns = self._columns(rows)
+            columns = self._columns_of_runs(rows)
             if kept is not None:
                 pairs = zip(kept, columns, strict=True)
                 columns = _RunColumns(*(np.concatenate(pair) for pair in pairs))
@@ -116,15 +116,15 @@ class ExecutionPath:
             kept = columns
             if len(ends):
                 begin = int(ends[-1]) + 1
-                kept = columns.part(slice(begin, None))
-                yield _merge_steps(columns.part(slice(begin)), ends)
+                kept = columns.slice_rows(slice(begin, None))
+                yield _merge_steps(columns.slice_rows(slice(begin)), ends)
             kept = _shorten_step(kept)
         if kept is not None and len(kept.file):
             ends = np.append(np.flatnonzero(~_is_continued(kept)), len(kept.file) - 1)
             yield _merge_steps(kept, ends)
 
-    def _columns(self, rows: Rows) -> _RunColumns:
-        at, position = self._regions.find(rows.start, rows.time)
+    def _columns_of_runs(self, rows: Rows) -> _RunColumns:
+        at, position = self._regions.find_mappings(rows.start, rows.time)
         instructions = rows.instructions.astype(np.uint64)
         precision = np.zeros(len(at), np.uint8)
         if self._builds:
@@ -136,7 +136,7 @@ class ExecutionPath:
             if side is None:
                 position[selected], precision[selected] = 0, BY_FILE
             else:
-                position[selected], exact = side.positions(position[selected])
+                position[selected], exact = side.positions_of_offsets(position[selected])
                 precision[selected] = np.where(exact, EXACT, BY_FUNCTION)
         return _RunColumns(
             self._file_keys[at], position, precision, instructions,
@@ -156,7 +156,7 @@ class _RunColumns(NamedTuple):
     time: Any
     end: Any
 
-    def part(self, rows: slice) -> _RunColumns:
+    def slice_rows(self, rows: slice) -> _RunColumns:
         return _RunColumns(*(column[rows] for column in self))
 
 
@@ -180,15 +180,17 @@ class _StepColumns(NamedTuple):
     def followed_by(self, at: int, following: list[_StepColumns]) -> _StepColumns:
         """Return the steps from `at` on, and those of the next chunks."""
 
-        def joined(one: Any, *others: Any) -> Any:
+        def concatenate_columns(one: Any, *others: Any) -> Any:
             if isinstance(one, tuple):
-                return tuple(joined(*each) for each in zip(one, *others, strict=True))
+                return tuple(concatenate_columns(*each) for each in zip(one, *others, strict=True))
             return np.concatenate([one[at:], *others])
 
-        return _StepColumns(*(joined(*each) for each in zip(self, *following, strict=True)))
+        return _StepColumns(
+            *(concatenate_columns(*each) for each in zip(self, *following, strict=True))
+        )
 
     @staticmethod
-    def empty() -> _StepColumns:
+    def without_rows() -> _StepColumns:
         no = np.zeros(0, np.uint64)
         return _StepColumns(no, no, no, no, (no,) * 5, (no,) * 5)
 
@@ -303,7 +305,7 @@ _MAX_LOOKAHEAD = 1 << 23
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence:
+class FirstDivergence:
     """The first divergence of two paths, as runs of each path."""
 
     before: tuple[list[InstructionRun], list[InstructionRun]]
@@ -344,7 +346,7 @@ class DivergenceLog:
     """
     divergences: int = 0
 
-    def add(self, position: DivergencePoint, times: tuple[int, int]) -> None:
+    def count_divergence(self, position: DivergencePoint, times: tuple[int, int]) -> None:
         """Count one divergence."""
         self.times.setdefault(position, times)
         self.times_by_point[position] = self.times_by_point.get(position, 0) + 1
@@ -353,7 +355,7 @@ class DivergenceLog:
 
 def compare_paths(
     left: ExecutionPath, right: ExecutionPath, steps: int, min_match: int
-) -> tuple[int, Divergence | None, DivergenceLog | None]:
+) -> tuple[int, FirstDivergence | None, DivergenceLog | None]:
     """Return the number of equal instructions, the first divergence, and what follows it.
 
     The last two are None if the paths are equal. The paths reconverge where `min_match` steps are
@@ -367,12 +369,12 @@ def compare_paths(
     divergence = log = None
     examined = 0
     while True:
-        count = min(left.available(), right.available())
+        count = min(left.count_loaded_steps(), right.count_loaded_steps())
         same = _equal_prefix_length(left.next_keys(count), right.next_keys(count))
         if same:
-            instructions, runs = left.advance(same)
+            instructions, runs = left.skip_steps(same)
             before[0].extend(runs)
-            before[1].extend(right.advance(same)[1])
+            before[1].extend(right.skip_steps(same)[1])
             if log is None:
                 equal += instructions
             else:
@@ -384,17 +386,21 @@ def compare_paths(
             return equal, divergence, log
         shared = _common_instructions(left, right)
         if log is None:
-            divergence = Divergence((list(before[0]), list(before[1])), after, shared)
+            divergence = FirstDivergence((list(before[0]), list(before[1])), after, shared)
             equal += shared
             log = DivergenceLog()
         else:
             log.instructions += shared
-        log.add(*_divergence_point(before[0], (left.peek_runs(2), right.peek_runs(2)), shared))
+        log.count_divergence(
+            *_divergence_point(before[0], (left.peek_runs(2), right.peek_runs(2)), shared)
+        )
         gap, more = _find_gap(left, right, min_match)
         examined += more
         log.whole = gap is not None
         if gap is not None:
-            passed = [path.advance(rows)[0] for path, rows in zip((left, right), gap, strict=True)]
+            passed = [
+                path.skip_steps(rows)[0] for path, rows in zip((left, right), gap, strict=True)
+            ]
             less = shared if all(gap) else 0
             log.instructions -= shared - less
             unmatched = zip(log.unmatched, passed, strict=True)
@@ -432,7 +438,7 @@ def _find_gap(
     """
     examined = 0
     for width in LOOKAHEAD_STEPS:
-        counts = [path.load(width) for path in (left, right)]
+        counts = [path.load_steps(width) for path in (left, right)]
         examined += sum(counts)
         rows = [path.next_rows(count) for path, count in zip((left, right), counts, strict=True)]
         ended = counts[0] < width, counts[1] < width
@@ -454,7 +460,7 @@ def _equal_prefix_length(left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
 
 def _common_instructions(left: ExecutionPath, right: ExecutionPath) -> int:
     """Return how many instructions the next two runs share; they may start at the same IP."""
-    if not left.available() or not right.available():
+    if not left.count_loaded_steps() or not right.count_loaded_steps():
         return 0
     (ours, theirs) = (
         tuple(int(column[0]) for column in path.next_keys(1)) for path in (left, right)
@@ -470,7 +476,7 @@ class DivergenceSide:
         self._stream = stream
 
     def instructions_around(
-        self, divergence: Divergence, side: int, steps: int
+        self, divergence: FirstDivergence, side: int, steps: int
     ) -> tuple[tuple[ListedInstruction, ...], tuple[ListedInstruction, ...]]:
         """Return the last equal instructions, and the first that differ."""
         before = [
@@ -484,8 +490,8 @@ class DivergenceSide:
         before.extend(after[: divergence.shared])
         after = after[divergence.shared :]
         return (
-            tuple(self.describe(*position) for position in before[-steps:]),
-            tuple(self.describe(*position) for position in after[:steps]),
+            tuple(self.list_instruction_at(*position) for position in before[-steps:]),
+            tuple(self.list_instruction_at(*position) for position in after[:steps]),
         )
 
     def _instructions_of(self, run: InstructionRun) -> Iterator[tuple[int, int]]:
@@ -498,7 +504,7 @@ class DivergenceSide:
             if ip == run.last:
                 return
             try:
-                length, *_ = decode_instruction(self._code(ip, run.time), ip)
+                length, *_ = decode_instruction(self._code_bytes_at(ip, run.time), ip)
             except ValueError:
                 return
             ip += length
@@ -508,12 +514,12 @@ class DivergenceSide:
         from rtit._core import decode_instruction
 
         try:
-            length, *_ = decode_instruction(self._code(ip, time), ip)
+            length, *_ = decode_instruction(self._code_bytes_at(ip, time), ip)
         except ValueError:
             return ip
         return ip + length
 
-    def describe(self, ip: int, time: int) -> ListedInstruction:
+    def list_instruction_at(self, ip: int, time: int) -> ListedInstruction:
         """Return the instruction at an IP, as of a TSC time."""
         from rtit._core import disassemble
 
@@ -523,8 +529,8 @@ class DivergenceSide:
             ip,
             str(symbols.lookup(tid, time, ip)),
             f"{PurePath(position[0]).name}:{position[1]}" if position is not None else "",
-            disassemble(self._code(ip, time), ip),
+            disassemble(self._code_bytes_at(ip, time), ip),
         )
 
-    def _code(self, ip: int, time: int) -> bytes:
+    def _code_bytes_at(self, ip: int, time: int) -> bytes:
         return self._stream.image.native.read(time, ip, _MAX_INSTRUCTION_BYTES)

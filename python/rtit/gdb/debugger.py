@@ -20,7 +20,7 @@ two seconds gdb would match it to its next request.
 
 
 @dataclass(frozen=True, slots=True)
-class Debugger:
+class GdbCommand:
     """A gdb: its command line, and its capabilities."""
 
     argv: tuple[str, ...]
@@ -29,7 +29,7 @@ class Debugger:
     has_python: bool
     """Whether it runs Python scripts."""
 
-    def command(
+    def command_line(
         self, socket: str, program: str | None, commands: Sequence[str], *, batch: bool
     ) -> list[str]:
         """Return the command line of a gdb that connects to the socket and runs the commands."""
@@ -40,7 +40,7 @@ class Debugger:
         return [*words, *(["-batch"] if batch else []), *([program] if program else [])]
 
 
-def find_gdb(command: str = "gdb") -> Debugger:
+def find_gdb(command: str = "gdb") -> GdbCommand:
     """Return the gdb that `command` names; the command may have options, in shell syntax.
 
     Raises UnsupportedError if gdb is not installed or was built without XML, which traces need;
@@ -73,7 +73,7 @@ def find_gdb(command: str = "gdb") -> Debugger:
     configuration = result.stdout.split()
     if "--without-expat" in configuration:
         raise UnsupportedError(f"{path} was built without expat: it cannot read a trace")
-    return Debugger(
+    return GdbCommand(
         (path, *options),
         has_libipt="--with-intel-pt" in configuration,
         has_python="--without-python" not in configuration and "--with-python" in result.stdout,

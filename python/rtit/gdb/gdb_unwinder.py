@@ -30,12 +30,12 @@ class TraceUnwinder(Unwinder):
         super().__init__("rtit callers")
         # Requested now: a request while gdb unwinds invalidates its frames.
         threads = gdb.selected_inferior().threads()[:_MAX_THREADS]
-        tids = {_tid(each) for each in [*threads, gdb.selected_thread()]}
+        tids = {_thread_id(each) for each in [*threads, gdb.selected_thread()]}
         self._return_addresses = {tid: _request_return_addresses(connection, tid) for tid in tids}
 
     def __call__(self, pending):
         """Return how to unwind this frame; None for a frame of other unwinders."""
-        return_addresses = self._return_addresses.get(_tid(gdb.selected_thread()), [])
+        return_addresses = self._return_addresses.get(_thread_id(gdb.selected_thread()), [])
         depth = 0
         if pending.level():
             try:
@@ -54,7 +54,7 @@ class TraceUnwinder(Unwinder):
         return frame
 
 
-def _tid(thread):
+def _thread_id(thread):
     return thread.ptid[1] or thread.ptid[2]
 
 
@@ -65,10 +65,10 @@ def _request_return_addresses(connection, tid):
     return [int(line, 16) for line in bytes.fromhex(reply.decode()).split()]
 
 
-def _register():
+def _register_unwinder():
     connection = getattr(gdb.selected_inferior(), "connection", None)
     if hasattr(connection, "send_packet") and gdb.selected_thread() is not None:
         register_unwinder(None, TraceUnwinder(connection), replace=True)
 
 
-_register()
+_register_unwinder()

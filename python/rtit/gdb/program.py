@@ -42,7 +42,7 @@ class LoadedFile:
         return (address + self.bias) % _ADDRESS_SPACE
 
 
-class Program:
+class RecordedProgram:
     """The files and the memory of a process at the end of the recording."""
 
     def __init__(self, images: Images, pid: int, name: str) -> None:
@@ -50,7 +50,7 @@ class Program:
         self.files: list[LoadedFile] = []
         self.problems: list[str] = []
         found: dict[tuple[str, int], LoadedFile] = {}
-        for mapping in self._image.mappings.overlapping(0, _ADDRESS_SPACE - 1):
+        for mapping in self._image.mappings.mappings_overlapping(0, _ADDRESS_SPACE - 1):
             self._add_file(images, mapping, found)
         self.files = list(found.values())
         self.main = max(self.files, key=lambda each: _program_rank(each, name), default=None)
@@ -83,7 +83,7 @@ class Program:
         """Files other than the program."""
         return [each for each in self.files if each is not self.main]
 
-    def auxv(self) -> bytes:
+    def build_auxiliary_vector(self) -> bytes:
         """Return the auxiliary vector, as far as the load addresses determine it."""
         entries = [(_AT_PAGESZ, _PAGE)]
         if self.main is not None:
@@ -98,18 +98,18 @@ class Program:
                 entries.append((_AT_BASE, loader.bias % _ADDRESS_SPACE))
         return b"".join(struct.pack("<QQ", *entry) for entry in [*entries, (_AT_NULL, 0)])
 
-    def read(self, address: int, size: int) -> bytes:
+    def read_memory(self, address: int, size: int) -> bytes:
         """Return up to `size` bytes at `address`, up to the first unknown byte."""
         size = min(size, _MAX_READ, _ADDRESS_SPACE - address)
         data = b""
         while len(data) < size:
-            chunk = self._read(address + len(data), size - len(data))
+            chunk = self._read_code_or_file(address + len(data), size - len(data))
             if not chunk:
                 break
             data += chunk
         return data
 
-    def _read(self, address: int, size: int) -> bytes:
+    def _read_code_or_file(self, address: int, size: int) -> bytes:
         if code := self._image.read(address, size):
             return code
         for each in self.files:

@@ -1,7 +1,7 @@
 """The remote serial protocol of gdb: bytes in, reply bytes out, no I/O.
 
-`PacketReader` finds packets in a byte stream; `GdbSession` answers them for a `Target`. Packets are
-described in the appendix "Remote Protocol" of gdb's manual.
+`PacketReader` finds packets in a byte stream; `GdbSession` answers them for a `GdbTarget`. Packets
+are described in the appendix "Remote Protocol" of gdb's manual.
 
 Input is not trusted. A malformed packet gets the error E22, a read of unknown memory E14, and an
 unknown packet an empty reply, as the protocol requires.
@@ -15,7 +15,7 @@ from enum import Enum
 
 from rtit.errors import RtitError
 from rtit.gdb import qxfer
-from rtit.gdb.target import Target
+from rtit.gdb.target import GdbTarget
 from rtit.readable import escape_control_characters
 
 MAX_PACKET = 0x4000
@@ -37,7 +37,7 @@ class PacketReader:
     def __init__(self) -> None:
         self._unread = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[bytes | FrameError]:
+    def feed_bytes(self, data: bytes) -> Iterator[bytes | FrameError]:
         """Return the payloads of the packets that are complete.
 
         Skips bytes between packets, such as acknowledgements. After a packet that is too long,
@@ -59,12 +59,16 @@ class PacketReader:
                 return
             packet, checksum = bytes(self._unread[1:end]), bytes(self._unread[end + 1 : end + 3])
             del self._unread[: end + 3]
-            yield packet if checksum.lower() == b"%02x" % _checksum(packet) else FrameError.BROKEN
+            yield (
+                packet
+                if checksum.lower() == b"%02x" % _packet_checksum(packet)
+                else FrameError.BROKEN
+            )
 
 
 def frame_packet(payload: bytes) -> bytes:
     """Return a packet with this payload, which is already escaped."""
-    return b"$%b#%02x" % (payload, _checksum(payload))
+    return b"$%b#%02x" % (payload, _packet_checksum(payload))
 
 
 def escape_payload(data: bytes) -> bytes:
@@ -81,7 +85,7 @@ def sanitize_text(text: bytes) -> bytes:
     return bytes(ord("?") if octet in _SPECIAL else octet for octet in text)
 
 
-def _checksum(payload: bytes) -> int:
+def _packet_checksum(payload: bytes) -> int:
     return sum(payload) & 0xFF
 
 
@@ -109,7 +113,7 @@ class MalformedPacketError(Exception):
 class GdbSession:
     """One connection of gdb. `closed` is set when gdb detaches or kills."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: GdbTarget) -> None:
         self._target = target
         self._reader = PacketReader()
         self._sends_acks = True
@@ -117,24 +121,24 @@ class GdbSession:
         self._cached_object: tuple[bytes, int, bytes] | None = None
         self.closed = False
 
-    def feed(self, data: bytes) -> bytes:
+    def feed_bytes(self, data: bytes) -> bytes:
         """Return the replies to the packets that `data` completes."""
         replies = []
-        for packet in self._reader.feed(data):
+        for packet in self._reader.feed_bytes(data):
             if packet is FrameError.TOO_LONG:
                 self.closed = True
             elif isinstance(packet, FrameError):
                 replies.append(b"-" if self._sends_acks else frame_packet(_ERROR_MALFORMED))
             else:
                 replies.append(b"+" if self._sends_acks else b"")
-                reply = self._reply(packet)
+                reply = self._reply_to_packet(packet)
                 if reply is not None:
                     replies.append(frame_packet(reply))
             if self.closed:
                 break
         return b"".join(replies)
 
-    def _reply(self, packet: bytes) -> bytes | None:
+    def _reply_to_packet(self, packet: bytes) -> bytes | None:
         try:
             for name, handler in _HANDLERS:
                 if packet.startswith(name):
@@ -157,7 +161,7 @@ class GdbSession:
     def _reply_stop_reason(self, _: bytes) -> bytes:
         tid = self._target.tid
         self._thread = tid
-        return b"T%02xthread:%x;" % (self._target.signal(tid), tid)
+        return b"T%02xthread:%x;" % (self._target.stop_signal(tid), tid)
 
     def _reply_end_of_replay(self, _: bytes) -> bytes:
         """Reply that execution is at the end of the recording."""
@@ -190,35 +194,35 @@ class GdbSession:
         return b"l"
 
     def _read_registers(self, _: bytes) -> bytes:
-        return "".join(self._target.registers(self._thread)).encode()
+        return "".join(self._target.register_values(self._thread)).encode()
 
     def _read_register(self, arguments: bytes) -> bytes:
-        values, number = self._target.registers(self._thread), _parse_number(arguments)
+        values, number = self._target.register_values(self._thread), _parse_number(arguments)
         if number >= len(values):
             raise MalformedPacketError
         return values[number].encode()
 
     def _read_memory(self, arguments: bytes) -> bytes:
         address, size = _parse_pair(arguments)
-        found = self._target.program.read(address, min(size, MAX_PACKET // 2))
+        found = self._target.program.read_memory(address, min(size, MAX_PACKET // 2))
         return found.hex().encode() if found or not size else _ERROR_MEMORY
 
     def _refuse_write(self, _: bytes) -> bytes:
         """Refuse to change registers or memory of a recording."""
         return b"E01"
 
-    def _accept(self, _: bytes) -> bytes:
+    def _accept_breakpoint(self, _: bytes) -> bytes:
         """Accept a breakpoint, which gdb itself applies when it replays, or a trace request."""
         return _OK
 
     def _reply_attached(self, _: bytes) -> bytes:
         return b"1"
 
-    def _detach(self, _: bytes) -> bytes:
+    def _handle_detach(self, _: bytes) -> bytes:
         self.closed = True
         return _OK
 
-    def _kill(self, _: bytes) -> None:
+    def _handle_kill(self, _: bytes) -> None:
         self.closed = True
 
     def _read_object(self, arguments: bytes) -> bytes:
@@ -242,7 +246,7 @@ class GdbSession:
                 self._cached_object = name, self._thread, text
             return self._cached_object[2]
         if name == b"btrace-conf":
-            return self._target.configuration(self._thread).encode()
+            return self._target.btrace_configuration(self._thread).encode()
         found = self._target.qxfer_object(name.decode("ascii", "replace"))
         if found is None:
             raise MalformedPacketError
@@ -262,7 +266,7 @@ class GdbSession:
                 if words[1] not in tids:
                     raise MalformedPacketError
                 tid = tids[words[1]]
-            text = "".join(f"{each:#x}\n" for each in self._target.callers(tid))
+            text = "".join(f"{each:#x}\n" for each in self._target.return_addresses(tid))
         return text.encode().hex().encode() or _OK
 
     def _parse_thread(self, text: bytes) -> int:
@@ -281,7 +285,7 @@ _HANDLERS: tuple[tuple[bytes, Callable[[GdbSession, bytes], bytes | None]], ...]
     (b"qC", GdbSession._reply_current_thread),
     (b"qfThreadInfo", GdbSession._list_threads),
     (b"qsThreadInfo", GdbSession._end_thread_list),
-    (b"Qbtrace", GdbSession._accept),
+    (b"Qbtrace", GdbSession._accept_breakpoint),
     (b"?", GdbSession._reply_stop_reason),
     (b"H", GdbSession._select_thread),
     (b"T", GdbSession._check_thread),
@@ -289,10 +293,10 @@ _HANDLERS: tuple[tuple[bytes, Callable[[GdbSession, bytes], bytes | None]], ...]
     (b"p", GdbSession._read_register),
     (b"m", GdbSession._read_memory),
     *((letter, GdbSession._refuse_write) for letter in (b"G", b"P", b"M", b"X")),
-    *((letter, GdbSession._accept) for letter in (b"Z", b"z")),
-    (b"vKill", GdbSession._detach),
-    (b"D", GdbSession._detach),
-    (b"k", GdbSession._kill),
+    *((letter, GdbSession._accept_breakpoint) for letter in (b"Z", b"z")),
+    (b"vKill", GdbSession._handle_detach),
+    (b"D", GdbSession._handle_detach),
+    (b"k", GdbSession._handle_kill),
     *((letter, GdbSession._reply_end_of_replay) for letter in (b"c", b"C", b"s", b"S")),
 )
 """Handlers by prefix of the packet; the first match applies."""

@@ -9,7 +9,7 @@ from xml.sax.saxutils import quoteattr
 from rtit.readable import name_to_text
 
 if TYPE_CHECKING:
-    from rtit.gdb.program import LoadedFile, Program
+    from rtit.gdb.program import LoadedFile, RecordedProgram
     from rtit.gdb.thread_path import ThreadPath
     from rtit.trace.recording.settings import Cpu
 
@@ -71,21 +71,21 @@ def thread_list(named: Iterable[tuple[int, str]]) -> str:
     return f'<?xml version="1.0"?><threads>{"".join(rows)}</threads>'
 
 
-def library_list(program: Program) -> str:
+def library_list(program: RecordedProgram) -> str:
     """Return the loaded files other than the program.
 
     gdb identifies libraries by the addresses of their link maps, which are not recorded; numbers
     stand for them.
     """
 
-    def row(number: int, each: LoadedFile) -> str:
+    def library_row(number: int, each: LoadedFile) -> str:
         dynamic = each.address_of(each.headers.dynamic) if each.headers.dynamic else 0
         return (
             f'<library name={quoteattr(_xml_text(each.path))} lm="{number:#x}" '
             f'l_addr="{each.address_of(0):#x}" lmid="0x0" l_ld="{dynamic:#x}"/>'
         )
 
-    rows = (row(16 * number, each) for number, each in enumerate(program.libraries, 2))
+    rows = (library_row(16 * number, each) for number, each in enumerate(program.libraries, 2))
     return f'<library-list-svr4 version="1.0" main-lm="0x10">{"".join(rows)}</library-list-svr4>'
 
 

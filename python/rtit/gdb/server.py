@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rtit.errors import UsageError
 from rtit.gdb.protocol import GdbSession
-from rtit.gdb.target import Target
+from rtit.gdb.target import GdbTarget
 
 _RECEIVE_BYTES = 1 << 16
 _POLL_SECONDS = 0.2
@@ -41,7 +41,7 @@ def accept_connection(
     return None
 
 
-def serve_connection(connection: socket.socket, target: Target) -> None:
+def serve_connection(connection: socket.socket, target: GdbTarget) -> None:
     """Answer packets until gdb disconnects."""
     session = GdbSession(target)
     with connection:
@@ -50,6 +50,6 @@ def serve_connection(connection: socket.socket, target: Target) -> None:
                 data = connection.recv(_RECEIVE_BYTES)
                 if not data:
                     return
-                connection.sendall(session.feed(data))
+                connection.sendall(session.feed_bytes(data))
             except ConnectionError:
                 return

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError, UnsupportedError, UsageError
 from rtit.gdb import qxfer
-from rtit.gdb.program import Program
+from rtit.gdb.program import RecordedProgram
 from rtit.gdb.thread_path import ThreadPath, next_ip, open_call_returns
 from rtit.readable import escape_control_characters
-from rtit.views.trace_tail import Crash, find_crashes
+from rtit.views.trace_tail import ProcessCrash, find_crashes
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -31,7 +31,7 @@ _GDB_SIGNALS: dict[int, int] = {signal.SIGBUS: 10, signal.SIGSYS: 12}
 """Signals of faults that gdb and Linux number differently."""
 
 
-class Target:
+class GdbTarget:
     """The threads of one process.
 
     `trace_format` is "pt" (PT packets, if the thread has a stream of its own) or "bts" (decoded
@@ -62,7 +62,7 @@ class Target:
         if not thread_streams:
             tids = ", ".join(map(str, dict.fromkeys(each.tid for each in streams)))
             raise UsageError(f"there is no thread {tid}; there are {tids}")
-        self._crashes: dict[int, Crash] = {each.tid: each for each in crashes}
+        self._crashes: dict[int, ProcessCrash] = {each.tid: each for each in crashes}
         self.pid, self.tid = thread_streams[-1].pid, tid
         self.threads: dict[int, list[Stream]] = {}
         for each in streams:
@@ -82,14 +82,14 @@ class Target:
         self.gaps: set[int] = set()
         """Decoded threads in which execution may be missing."""
         names = {process.pid: process.name for process in trace.processes}
-        self.program = Program(trace.images, self.pid, names.get(self.pid, ""))
+        self.program = RecordedProgram(trace.images, self.pid, names.get(self.pid, ""))
         self._start_time = trace.images.mappings(self.pid).program_start
 
-    def name(self, tid: int) -> str:
+    def thread_name(self, tid: int) -> str:
         """Return the name of a thread; "" if it is unknown."""
         return self.threads[tid][-1].name or ""
 
-    def path(self, tid: int) -> ThreadPath:
+    def thread_path(self, tid: int) -> ThreadPath:
         """Return the last part of a thread's path. Raises what decoding raises."""
         if tid in self._paths:
             self._paths.move_to_end(tid)
@@ -97,7 +97,7 @@ class Target:
         path = self._paths[tid] = ThreadPath(
             self.threads[tid], self._max_instructions, self._start_time
         )
-        if path.gaps:
+        if path.gap_count:
             self.gaps.add(tid)
         if len(self._paths) > _MAX_PATHS:
             self._paths.popitem(last=False)
@@ -112,17 +112,17 @@ class Target:
             )
         return path
 
-    def pc(self, tid: int) -> int | None:
+    def last_ip(self, tid: int) -> int | None:
         """Return the IP at the end of the recording; None if it is unknown."""
-        if (crash := self.crash(tid)) is not None:
+        if (crash := self.fault_of_thread(tid)) is not None:
             return crash.ip
         next_traced_ip = self._next_traced_ip[tid]
         return next_traced_ip if next_traced_ip is not None else self._next_ip_in_memory[tid]
 
-    def crash(self, tid: int) -> Crash | None:
+    def fault_of_thread(self, tid: int) -> ProcessCrash | None:
         """Return the fault of the thread, if its trace reaches the fault."""
         if tid not in self._next_ip_in_memory:
-            self.path(tid)
+            self.thread_path(tid)
         fault = self._crashes.get(tid)
         return fault if fault is not None and self._trace_reaches(tid, fault.ip) else None
 
@@ -132,25 +132,25 @@ class Target:
             return next_traced_ip == ip
         return tid not in self._left_traced_code and "stopped" not in self.trace.facts
 
-    def signal(self, tid: int) -> int:
+    def stop_signal(self, tid: int) -> int:
         """Return why the thread stopped, as a signal number of gdb."""
-        crash = self.crash(tid)
+        crash = self.fault_of_thread(tid)
         number = crash.signal[0] if crash is not None else _SIGTRAP
         return _GDB_SIGNALS.get(number, number)
 
-    def registers(self, tid: int) -> list[str]:
+    def register_values(self, tid: int) -> list[str]:
         """Return the values of all registers, as `qxfer.register_values` does."""
-        return qxfer.register_values(self.pc(tid))
+        return qxfer.register_values(self.last_ip(tid))
 
-    def callers(self, tid: int) -> list[int]:
+    def return_addresses(self, tid: int) -> list[int]:
         """Return the return addresses of the calls that are open at the end."""
-        return open_call_returns(self.path(tid), self.program.image, _MAX_CALLERS)
+        return open_call_returns(self.thread_path(tid), self.program.image, _MAX_CALLERS)
 
     def sends_packets(self, tid: int) -> bool:
         """Return whether gdb gets packets of the thread, not blocks."""
-        return self._trace_format == "pt" and self.path(tid).sync_point is not None
+        return self._trace_format == "pt" and self.thread_path(tid).sync_point is not None
 
-    def configuration(self, tid: int) -> str:
+    def btrace_configuration(self, tid: int) -> str:
         """Return the qXfer object that describes the trace of a thread."""
         streams = self.threads[tid]
         is_alone = len(streams) == 1 and streams[0].thread_scope is None
@@ -159,13 +159,13 @@ class Target:
 
     def branch_trace(self, tid: int) -> str:
         """Return the qXfer object with a thread's branch trace. Raises what decoding raises."""
-        path = self.path(tid)
+        path = self.thread_path(tid)
         self.report_extent(tid)
         if self.sends_packets(tid):
             settings = self.threads[tid][0].settings
             cpu = None if isinstance(settings, RtitError) else settings.cpu
-            return qxfer.packet_trace(path.packets(), cpu)
-        pc = self.pc(tid)
+            return qxfer.packet_trace(path.packets_from_sync_point(), cpu)
+        pc = self.last_ip(tid)
         is_next = pc is not None and pc == self._next_ip_in_memory[tid]
         return qxfer.block_trace(path, pc, is_contiguous=is_next and not path.ends_with_transfer)
 
@@ -175,14 +175,16 @@ class Target:
             case "features":
                 return qxfer.target_description().encode()
             case "auxv":
-                return self.program.auxv()
+                return self.program.build_auxiliary_vector()
             case "libraries-svr4":
                 return qxfer.library_list(self.program).encode()
             case "exec-file":
                 main = self.program.main
                 return os.fsencode(main.path) if main is not None else None
             case "threads":
-                return qxfer.thread_list((tid, self.name(tid)) for tid in self.threads).encode()
+                return qxfer.thread_list(
+                    (tid, self.thread_name(tid)) for tid in self.threads
+                ).encode()
         return None
 
     def report_extent(self, tid: int) -> None:
@@ -190,14 +192,14 @@ class Target:
         if tid in self._reported:
             return
         self._reported.add(tid)
-        path = self.path(tid)
+        path = self.thread_path(tid)
         sends_packets = self.sends_packets(tid)
         sent, total = path.instructions_given(packets=sends_packets), path.instructions
         amount = f"all {total:,}" if sent >= total else f"the last {sent:,} of {total:,}"
         fault = self._crashes.get(tid)
         if fault is None:
             ending = ""
-        elif self.crash(tid) is not None:
+        elif self.fault_of_thread(tid) is not None:
             ending = f", to {escape_control_characters(fault.ending)}"
         else:
             signal_text = escape_control_characters(fault.ending)
@@ -205,8 +207,12 @@ class Target:
         reason = ", as blocks: its packets are mixed with those of other threads"
         if sends_packets or self._trace_format == "bts":
             reason = ""
-        name = f" ({escape_control_characters(self.name(tid))})" if self.name(tid) else ""
+        name = (
+            f" ({escape_control_characters(self.thread_name(tid))})"
+            if self.thread_name(tid)
+            else ""
+        )
         self._report(f"thread {tid}{name}: {amount} instructions{ending}{reason}")
-        if path.gaps:
-            places = "1 place" if path.gaps == 1 else f"{path.gaps:,} places"
+        if path.gap_count:
+            places = "1 place" if path.gap_count == 1 else f"{path.gap_count:,} places"
             self._report(f"thread {tid}: something is missing in {places}")

@@ -55,10 +55,10 @@ class ThreadPath:
         Leaves out rows before the TSC value `since`. Raises what decoding raises.
         """
         self.streams = streams
-        stream_ends = [_StreamEnd(limit) for _ in streams]
+        stream_ends = [_LastRowsOfStream(limit) for _ in streams]
         for stream_end, stream in zip(stream_ends, streams, strict=True):
             for rows in stream.rows():
-                stream_end.add(rows, since)
+                stream_end.add_rows(rows, since)
             stream.discard_decoder()
         self.instructions = sum(stream_end.instructions for stream_end in stream_ends)
         """Number of instructions that the thread executed, as far as they could be decoded."""
@@ -93,11 +93,11 @@ class ThreadPath:
         return next((each.target for each in found if each.source == self.last[-1]), None)
 
     @property
-    def gaps(self) -> int:
+    def gap_count(self) -> int:
         """Number of rows after which execution may be missing."""
         return int(self.gap_after[:-1].sum()) + self._ends_with_gap
 
-    def packets(self) -> bytes:
+    def packets_from_sync_point(self) -> bytes:
         """Return the packets from `sync_point` on."""
         if self.sync_point is None:
             raise RtitError("the packets of this thread are mixed with those of others")
@@ -115,7 +115,7 @@ class ThreadPath:
         return self.row_instructions
 
 
-class _StreamEnd:
+class _LastRowsOfStream:
     """Collects the last rows of one stream, in bounded memory."""
 
     def __init__(self, limit: int) -> None:
@@ -126,9 +126,9 @@ class _StreamEnd:
         self.instructions = 0
         self.tail = TraceTail()
 
-    def add(self, rows: Rows, since: int) -> None:
+    def add_rows(self, rows: Rows, since: int) -> None:
         self._add_sync_points(rows, since)
-        self.tail.add(rows)
+        self.tail.add_rows(rows)
         kept = rows.time >= np.uint64(since)
         if not kept.any():
             return
@@ -183,16 +183,18 @@ class _StreamEnd:
             else None
         )
 
-    def columns(self) -> tuple[Any, ...]:
+    def last_columns(self) -> tuple[Any, ...]:
         empty = tuple(np.zeros(0, dtype) for dtype in ("u8", "u8", "u4", "u8", "u1", "?"))
         return tuple(map(np.concatenate, zip(empty, *self._batches, strict=True)))
 
 
-def _merge_by_time(stream_ends: Iterable[_StreamEnd], streams: Iterable[Stream]) -> tuple[Any, ...]:
+def _merge_by_time(
+    stream_ends: Iterable[_LastRowsOfStream], streams: Iterable[Stream]
+) -> tuple[Any, ...]:
     """Return the rows of all streams in order of time."""
     found = []
     for stream_end, stream in zip(stream_ends, streams, strict=True):
-        found.append(stream_end.columns())
+        found.append(stream_end.last_columns())
         if stream.part:  # a snapshot: execution after it is not recorded
             found[-1][-1][-1:] = True
     columns = tuple(map(np.concatenate, zip(*found, strict=True)))

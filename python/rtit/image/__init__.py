@@ -8,7 +8,7 @@ file is missing or changed) is left out and reported as a `Problem`.
 
 from __future__ import annotations
 
-from rtit.image.file_symbols import FileSymbols, Function
+from rtit.image.file_symbols import FileFunction, FileSymbols
 from rtit.image.files import (
     Files,
     PackedFile,
@@ -28,28 +28,28 @@ from rtit.image.kernel import (
     machine_of,
 )
 from rtit.image.mappings import KERNEL_START, Mapping, guest_path, has_file
-from rtit.image.memory_budget import Limits, MemoryBudget
+from rtit.image.memory_budget import MemoryBudget, MemoryLimits
 from rtit.image.problems import Problem
-from rtit.image.symbols import Location, Symbols
+from rtit.image.symbols import SymbolLocation, Symbols
 
 __all__ = [
     "GUEST_KERNEL_PID",
     "KERNEL_PID",
     "KERNEL_START",
+    "FileFunction",
     "FileSymbols",
     "Files",
-    "Function",
     "Image",
     "Images",
     "Kernel",
     "KernelFiles",
-    "Limits",
-    "Location",
     "Mapping",
     "MappingLookup",
     "MemoryBudget",
+    "MemoryLimits",
     "PackedFile",
     "Problem",
+    "SymbolLocation",
     "Symbols",
     "UnusableFile",
     "guest_kernel_pid",

@@ -33,7 +33,7 @@ def find_debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile |
     `recorded` is the recorded path of `elf`; `symfs` is a folder that can have debug folders too.
     """
     build_id = elf.build_id
-    for folder in _folders(symfs):
+    for folder in _debug_folders(symfs):
         if build_id is not None and len(build_id) > 1:
             name = build_id.hex()
             path = folder / ".build-id" / name[:2] / f"{name[2:]}.debug"
@@ -48,22 +48,26 @@ def find_debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile |
     if "/" in name:
         return None
     for path in _linked_paths(elf.path, recorded, name, symfs):
-        found = _open(path)
+        found = _open_elf_file(path)
         # The link of a file can name the file itself.
         if found is None or os.path.samestat(found.path.stat(), status):
             continue
-        if found.build_id == build_id if build_id and found.build_id else _crc(path) == crc:
+        if (
+            found.build_id == build_id
+            if build_id and found.build_id
+            else _compute_file_crc32(path) == crc
+        ):
             return found
     return None
 
 
 def open_if_build_id(path: str | os.PathLike[str], build_id: bytes) -> ElfFile | None:
     """Return the file at `path` if it has this build id, else None."""
-    found = _open(Path(path))
+    found = _open_elf_file(Path(path))
     return found if found is not None and found.build_id == build_id else None
 
 
-def _folders(symfs: str | None) -> Iterator[Path]:
+def _debug_folders(symfs: str | None) -> Iterator[Path]:
     if symfs is not None:
         yield Path(symfs) / FOLDER.lstrip("/")
     yield Path(FOLDER)
@@ -72,13 +76,13 @@ def _folders(symfs: str | None) -> Iterator[Path]:
 def _linked_paths(path: Path, recorded: str, name: str, symfs: str | None) -> Iterator[Path]:
     yield path.parent / name
     yield path.parent / ".debug" / name
-    for folder in _folders(symfs):
+    for folder in _debug_folders(symfs):
         for original in dict.fromkeys((Path(recorded), path)):
             if original.is_absolute():
                 yield folder / original.parent.relative_to("/") / name
 
 
-def _open(path: Path) -> ElfFile | None:
+def _open_elf_file(path: Path) -> ElfFile | None:
     from rtit._core import ElfFile
 
     try:
@@ -87,7 +91,7 @@ def _open(path: Path) -> ElfFile | None:
         return None
 
 
-def _crc(path: Path) -> int | None:
+def _compute_file_crc32(path: Path) -> int | None:
     """CRC-32 of a file; None if it cannot be read."""
     crc = 0
     try:

@@ -61,7 +61,7 @@ class Debuginfod:
         self._timeout = timeout
         self._max_size = max_size
         self._missing: set[tuple[str, str]] = set()
-        self._open = urllib.request.build_opener(_Redirects).open
+        self._open = urllib.request.build_opener(_HttpRedirectHandler).open
 
     @classmethod
     def from_environment(cls) -> Debuginfod:
@@ -76,18 +76,20 @@ class Debuginfod:
             raise UsageError(f"{URLS} names no server, such as https://debuginfod.debian.net")
         timeout = os.environ.get(TIMEOUT, "")
         return cls(
-            urls, _cache(), timeout=float(timeout) if _NUMBER.fullmatch(timeout) else _SECONDS
+            urls,
+            _default_cache_folder(),
+            timeout=float(timeout) if _NUMBER.fullmatch(timeout) else _SECONDS,
         )
 
-    def executable(self, build_id: bytes) -> str | None:
+    def fetch_executable(self, build_id: bytes) -> str | None:
         """Return the path of the file with this build id; None if no server has it."""
-        return self._find(build_id, "executable")
+        return self._find_or_download(build_id, "executable")
 
-    def debuginfo(self, build_id: bytes) -> str | None:
+    def fetch_debug_file(self, build_id: bytes) -> str | None:
         """Return the path of the debug file; None if no server has it."""
-        return self._find(build_id, "debuginfo")
+        return self._find_or_download(build_id, "debuginfo")
 
-    def _find(self, build_id: bytes, kind: str) -> str | None:
+    def _find_or_download(self, build_id: bytes, kind: str) -> str | None:
         name = build_id.hex()
         path = self._cache / name / kind
         with contextlib.suppress(OSError):
@@ -98,7 +100,7 @@ class Debuginfod:
             return None
         for url in list(self._urls):
             try:
-                if self._fetch(f"{url}/buildid/{name}/{kind}", path, build_id):
+                if self._download_file(f"{url}/buildid/{name}/{kind}", path, build_id):
                     return str(path)
             except urllib.error.HTTPError:
                 continue  # the server does not have the file
@@ -107,13 +109,13 @@ class Debuginfod:
         self._missing.add((name, kind))
         return None
 
-    def _fetch(self, url: str, path: Path, build_id: bytes) -> bool:
+    def _download_file(self, url: str, path: Path, build_id: bytes) -> bool:
         deadline = time.monotonic() + self._timeout
         with self._open(url, timeout=self._timeout) as answer:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent) as file:
                 # read1 returns what has arrived: a slow server does not delay the deadline's check.
-                size = self._copy(answer.read1, file, deadline)
+                size = self._copy_response(answer.read1, file, deadline)
                 if not size:
                     return False
                 # A transfer that breaks off ends like a complete one.
@@ -128,7 +130,7 @@ class Debuginfod:
                 Path(complete).replace(path)
         return True
 
-    def _copy(self, read: Callable[[int], bytes], file: IO[bytes], deadline: float) -> int:
+    def _copy_response(self, read: Callable[[int], bytes], file: IO[bytes], deadline: float) -> int:
         """Return the bytes copied; 0 if there are too many. Raises TimeoutError at the deadline."""
         size = 0
         while block := read(_DOWNLOAD_CHUNK):
@@ -141,7 +143,7 @@ class Debuginfod:
         return size
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
+class _HttpRedirectHandler(urllib.request.HTTPRedirectHandler):
     """Follows redirections to http and https only."""
 
     def redirect_request(self, *arguments: Any, **keywords: Any) -> urllib.request.Request | None:
@@ -151,7 +153,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return request
 
 
-def _cache() -> Path:
+def _default_cache_folder() -> Path:
     given = os.environ.get(CACHE)
     if given:
         return Path(given)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FileFunction:
     """A function: `offset` in the file and `size` in bytes, `address` as in the file.
 
     `binding` is "g" global, "w" weak, "l" local, or "p" for a stub of the procedure linkage table
@@ -66,7 +66,7 @@ class FileSymbols:
         return found
 
     @cached_property
-    def _columns(self) -> tuple[Column, Column, Column, Column]:
+    def _function_columns(self) -> tuple[Column, Column, Column, Column]:
         return self.native.columns()
 
     @cached_property
@@ -74,7 +74,7 @@ class FileSymbols:
         """The offsets of `functions`, as a NumPy array of uint64."""
         import numpy as np
 
-        return np.asarray(self._columns[0])
+        return np.asarray(self._function_columns[0])
 
     def name(self, index: int) -> str:
         """Return the name of `functions[index]`, without building the list."""
@@ -83,14 +83,14 @@ class FileSymbols:
     @property
     def bindings(self) -> bytes:
         """The bindings of `functions`, one character each."""
-        return bytes(self._columns[3])
+        return bytes(self._function_columns[3])
 
     @cached_property
-    def functions(self) -> list[Function]:
+    def functions(self) -> list[FileFunction]:
         """All functions, ordered by offset; of several at one offset the best name is first."""
-        rows = zip(*self._columns, strict=True)
+        rows = zip(*self._function_columns, strict=True)
         return [
-            Function(self.name(index), offset, size, address, chr(binding))
+            FileFunction(self.name(index), offset, size, address, chr(binding))
             for index, (offset, size, address, binding) in enumerate(rows)
         ]
 
@@ -109,7 +109,7 @@ class FileSymbols:
                 result[inside] = offsets[inside] - np.uint64(start) + np.uint64(address)
         return result
 
-    def find_function(self, offset: int) -> Function | None:
+    def find_function(self, offset: int) -> FileFunction | None:
         """Return the function at a file offset; None if there is none.
 
         Where functions overlap, the one that starts last has the bytes; after its end they are
@@ -118,28 +118,28 @@ class FileSymbols:
         index = self.native.index_at(offset)
         return self.functions[index] if index is not None else None
 
-    def find_by_name(self, name: str) -> list[Function]:
+    def find_by_name(self, name: str) -> list[FileFunction]:
         """Return the functions with a name as in the file, else with this demangled name.
 
         They are ordered by offset, one for each offset.
         """
-        found: dict[int, Function] = {}
+        found: dict[int, FileFunction] = {}
         for function in self._by_name.get(name) or self._by_demangled_name.get(name, []):
             found.setdefault(function.offset, function)
         return list(found.values())
 
     @cached_property
-    def _by_demangled_name(self) -> dict[str, list[Function]]:
+    def _by_demangled_name(self) -> dict[str, list[FileFunction]]:
         from rtit._core import demangle
 
-        table: dict[str, list[Function]] = {}
+        table: dict[str, list[FileFunction]] = {}
         for function in self.functions:
             table.setdefault(demangle(function.name), []).append(function)
         return table
 
     @cached_property
-    def _by_name(self) -> dict[str, list[Function]]:
-        table: dict[str, list[Function]] = {}
+    def _by_name(self) -> dict[str, list[FileFunction]]:
+        table: dict[str, list[FileFunction]] = {}
         for function in self.functions:
             table.setdefault(function.name, []).append(function)
         return table

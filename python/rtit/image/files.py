@@ -153,7 +153,7 @@ class UnusableFile(Exception):  # noqa: N818 - carries a Problem to the mapping
 
 
 @dataclass(slots=True)
-class _File:
+class _OpenedFile:
     """A file as it was when it was first opened; `shown` is its name in messages."""
 
     path: str
@@ -204,8 +204,8 @@ class Files:
         self._recorded = recorded
         self._packed = packed
         self._debuginfod = debuginfod
-        self._requested: dict[tuple[str, bytes | None], _File | Problem] = {}
-        self._open: dict[str, _File | Problem] = {}
+        self._requested: dict[tuple[str, bytes | None], _OpenedFile | Problem] = {}
+        self._open: dict[str, _OpenedFile | Problem] = {}
         self._read_bytes = 0
         self._current_vdso: CurrentVdso | None = None
         self._listed: dict[str, FileSymbols] = {}
@@ -249,9 +249,9 @@ class Files:
         The last page of a mapping can reach beyond the end of the file; the result ends there.
         Raises UnusableFile if the file is missing, not the recorded one, or too short.
         """
-        file = self._file(path, build_id)
+        file = self._usable_file(path, build_id)
         if (offset, size) not in file.codes:
-            file.codes[offset, size] = self._read(path, file, offset, size)
+            file.codes[offset, size] = self._read_code_within_limits(path, file, offset, size)
         return file.codes[offset, size]
 
     def symbols(self, path: str, build_id: bytes | None = None) -> FileSymbols | None:
@@ -264,7 +264,7 @@ class Files:
         if not has_file(path) and path != VDSO:
             return None
         try:
-            file = self._file(path, build_id)
+            file = self._usable_file(path, build_id)
             if file.symbols is None and file.elf is not None:
                 debug = self._debug_file(file, file.elf, path)
                 symbols = FileSymbols(file.elf, debug)
@@ -288,7 +288,7 @@ class Files:
             found[file_key(path, build_id)] = PackedFile(shown, file.path, file.debug)
         return found
 
-    def _debug_file(self, file: _File, elf: ElfFile, path: str) -> ElfFile | None:
+    def _debug_file(self, file: _OpenedFile, elf: ElfFile, path: str) -> ElfFile | None:
         if file.packed is None:
             debug = find_debug_file(elf, path, self._symfs) or self._download_debug_file(elf)
         elif file.packed.debug is not None:
@@ -303,7 +303,7 @@ class Files:
     def _download_debug_file(self, elf: ElfFile) -> ElfFile | None:
         if self._debuginfod is None or elf.build_id is None:
             return None
-        path = self._debuginfod.debuginfo(elf.build_id)
+        path = self._debuginfod.fetch_debug_file(elf.build_id)
         return open_if_build_id(path, elf.build_id) if path is not None else None
 
     def _request_key(self, path: str, build_id: bytes | None) -> tuple[str, bytes | None]:
@@ -311,10 +311,10 @@ class Files:
             build_id = self._build_ids.get(path)
         return path, build_id
 
-    def _file(self, path: str, build_id: bytes | None) -> _File:
+    def _usable_file(self, path: str, build_id: bytes | None) -> _OpenedFile:
         request = self._request_key(path, build_id)
         try:
-            file = self._find(*request)
+            file = self._find_usable_file(*request)
         except UnusableFile as error:
             self._requested[request] = error.problem
             raise
@@ -337,7 +337,7 @@ class Files:
         if current is not None:
             yield current
 
-    def _find(self, path: str, build_id: bytes | None) -> _File:
+    def _find_usable_file(self, path: str, build_id: bytes | None) -> _OpenedFile:
         packed = None
         if self._packed is not None:
             packed = self._packed.get(file_key(path, build_id)) or self._packed.get(
@@ -354,12 +354,12 @@ class Files:
                 message = "a link, or a path with ..: it may lead out of the guest"
                 first = first or Problem("unreadable", path, message)
                 continue
-            file = self._opened(path, real, packed if of_pack else None)
+            file = self._open_once(path, real, packed if of_pack else None)
             is_recorded_path = real == path
             if isinstance(file, Problem):
                 problem: Problem | None = replace(file, path=path)
             else:
-                problem = self._check(path, file, build_id, is_recorded_path)
+                problem = self._check_build_id_and_date(path, file, build_id, is_recorded_path)
                 if problem is None:
                     return file
             first = first or problem
@@ -377,7 +377,7 @@ class Files:
         if packed is not None and packed.file is not None:
             yield packed.file
         if self._debuginfod is not None and build_id and path != VDSO:
-            fetched = self._debuginfod.executable(build_id)
+            fetched = self._debuginfod.fetch_executable(build_id)
             if fetched is not None:
                 yield fetched
 
@@ -389,13 +389,13 @@ class Files:
             name = build_id.hex()
             yield str(self._cache / ".build-id" / name[:2] / name[2:] / "elf")
 
-    def _opened(self, path: str, real: str, packed: PackedFile | None) -> _File | Problem:
+    def _open_once(self, path: str, real: str, packed: PackedFile | None) -> _OpenedFile | Problem:
         if real not in self._open:
-            self._open[real] = _open(path, real, packed)
+            self._open[real] = _open_candidate_file(path, real, packed)
         return self._open[real]
 
-    def _check(
-        self, path: str, file: _File, build_id: bytes | None, is_recorded_path: bool
+    def _check_build_id_and_date(
+        self, path: str, file: _OpenedFile, build_id: bytes | None, is_recorded_path: bool
     ) -> Problem | None:
         if build_id:
             found = file.elf.build_id if file.elf is not None else None
@@ -407,7 +407,9 @@ class Files:
             return Problem("changed", path, "the file was modified after the recording")
         return None
 
-    def _read(self, path: str, file: _File, offset: int, size: int) -> Code:
+    def _read_code_within_limits(
+        self, path: str, file: _OpenedFile, offset: int, size: int
+    ) -> Code:
         if offset + size > -(-file.size // PAGE) * PAGE:
             message = f"{file.shown} ends before the mapping does, at {file.size:#x}"
             raise UnusableFile(Problem("truncated", path, message, file.size))
@@ -423,19 +425,19 @@ class Files:
         if size > max(_SMALL, file.blocks * _SECTOR * _MAX_SPARSENESS):
             message = f"{file.shown} is mostly holes: no code is read from it"
             raise UnusableFile(Problem("unreadable", path, message, size))
-        code = _read(path, file, start, size)
+        code = _read_unchanged_file(path, file, start, size)
         self._read_bytes += size
         file.read += size
         file.parts.append((start, code))
         return code.slice(offset - start, wanted)
 
 
-def _read(path: str, file: _File, offset: int, wanted: int) -> Code:
+def _read_unchanged_file(path: str, file: _OpenedFile, offset: int, wanted: int) -> Code:
     from rtit._core import Code
 
     try:
         with Path(file.path).open("rb", buffering=0) as source:
-            if _stamp(os.fstat(source.fileno())) != file.stamp:
+            if _file_change_stamp(os.fstat(source.fileno())) != file.stamp:
                 raise UnusableFile(Problem("changed", path, f"{file.path} changed while in use"))
             source.seek(offset)
             data = source.read(wanted)
@@ -449,7 +451,7 @@ def _read(path: str, file: _File, offset: int, wanted: int) -> Code:
     return Code(data)
 
 
-def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
+def _file_change_stamp(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -474,7 +476,7 @@ def _is_pseudo(status: os.stat_result) -> bool:
     return False
 
 
-def _open(path: str, real: str, packed: PackedFile | None) -> _File | Problem:
+def _open_candidate_file(path: str, real: str, packed: PackedFile | None) -> _OpenedFile | Problem:
     from rtit._core import ElfFile
 
     try:
@@ -496,5 +498,5 @@ def _open(path: str, real: str, packed: PackedFile | None) -> _File | Problem:
     except ImageError as error:
         return Problem("unreadable", path, str(error))
     shown = real if packed is None else packed.name
-    place = (real, shown, status.st_size, _stamp(status), status.st_mtime)
-    return _File(*place, elf, status.st_blocks, packed=packed)
+    place = (real, shown, status.st_size, _file_change_stamp(status), status.st_mtime)
+    return _OpenedFile(*place, elf, status.st_blocks, packed=packed)

@@ -70,7 +70,7 @@ class GuestProcess:
                 content = file.read(_MAX_SIZE).decode(errors="replace")
         except OSError as error:
             raise UsageError(f"--guest-process {text}: {maps}: {error.strerror}") from error
-        return cls(cr3, vmcs, int(found["machine"]), tuple(_rows(content, root)))
+        return cls(cr3, vmcs, int(found["machine"]), tuple(_parse_executable_maps(content, root)))
 
     def image(self, kernel: Image | None, files: Files) -> tuple[Image, list[Problem]]:
         """Return its code, with that of the guest's kernel, and the problems."""
@@ -104,7 +104,7 @@ def read_processes(
     return list(found.values())
 
 
-def _rows(content: str, root: Path) -> list[tuple[int, int, int, str]]:
+def _parse_executable_maps(content: str, root: Path) -> list[tuple[int, int, int, str]]:
     found = []
     for line in content.splitlines():
         words = _LINE.fullmatch(line)

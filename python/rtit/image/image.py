@@ -61,7 +61,7 @@ class MappingLookup:
             self._borders = np.array(sorted(times), np.uint64)
         self._last_table: tuple[int, Any] = -1, ()
 
-    def find(
+    def find_mappings(
         self, ips: NDArray[np.uint64], times: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return, for addresses at times (TSC), the row in `mappings` and the offset.
@@ -83,7 +83,7 @@ class MappingLookup:
         import numpy as np
 
         if self._last_table[0] != epoch:
-            self._last_table = epoch, self._table(epoch)
+            self._last_table = epoch, self._table_of_epoch(epoch)
         rows, starts, ends, shifts = self._last_table[1]
         if not len(rows):
             return np.full(len(ips), NO_MAPPING), ips
@@ -91,7 +91,7 @@ class MappingLookup:
         inside = (ips >= starts[at]) & (ips < ends[at])
         return np.where(inside, rows[at], NO_MAPPING), np.where(inside, ips + shifts[at], ips)
 
-    def _table(self, epoch: int) -> tuple[Any, ...]:
+    def _table_of_epoch(self, epoch: int) -> tuple[Any, ...]:
         import numpy as np
 
         time = int(self._borders[epoch])
@@ -151,7 +151,7 @@ class Image:
     def add(self, address: int, data: Buffer, *, time: int = 0) -> Self:
         """Add `data` at `address`. Raises UsageError if it exceeds 64 bits of address."""
         code = bytes(data)
-        _check(address, len(code))
+        _check_address_range(address, len(code))
         self.native.map(time, address, code)
         return self
 
@@ -207,7 +207,7 @@ class Image:
             if not flags & _EXECUTABLE:
                 continue
             start = address + shift
-            _check(start, size)
+            _check_address_range(start, size)
             try:
                 code = files.read_code(name, offset, size)
             except UnusableFile as error:
@@ -218,7 +218,7 @@ class Image:
 
     def remove(self, address: int, size: int, *, time: int = 0) -> Self:
         """Remove `size` bytes at `address`, from `time` on."""
-        _check(address, size)
+        _check_address_range(address, size)
         self.native.unmap(time, address, size)
         self.mappings.remove(address, address + size, time)
         return self
@@ -242,6 +242,6 @@ class Image:
         return child
 
 
-def _check(address: int, size: int) -> None:
+def _check_address_range(address: int, size: int) -> None:
     if not 0 <= address <= address + size <= FOREVER:
         raise UsageError(f"{size:,} bytes at {address:#x}: addresses have 64 bits")

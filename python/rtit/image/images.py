@@ -99,10 +99,10 @@ class Images:
     def finish(self) -> None:
         """Build the kernels' images, after the last event."""
         if self.kernel is not None:
-            self.set_image(KERNEL_PID, self.kernel.build())
+            self.set_image(KERNEL_PID, self.kernel.build_image())
             self._problems.update(dict.fromkeys(self.kernel.problems))
         for machine, guest in self.guests.items():
-            self.set_image(guest_kernel_pid(machine), guest.build())
+            self.set_image(guest_kernel_pid(machine), guest.build_image())
             self._problems.update(dict.fromkeys(guest.problems))
 
     def kernel_address(self, name: str) -> int | None:
@@ -148,7 +148,7 @@ class Images:
 
     def image(self, tid: int) -> Image:
         """Return the code of the thread's process; empty if the process is unknown."""
-        return self._process(self.pid(tid))
+        return self._image_of_process(self.pid(tid))
 
     def find_image(self, pid: int) -> Image | None:
         """Return the code of process `pid`; None if it had no event."""
@@ -160,7 +160,7 @@ class Images:
 
     def mappings(self, tid: int) -> Mappings:
         """Return the mappings of the thread's process."""
-        return self._process(self.pid(tid)).mappings
+        return self._image_of_process(self.pid(tid)).mappings
 
     def set_thread(self, pid: int, tid: int) -> None:
         """Note that `tid` is a thread of `pid`. Events with both ids do so themselves."""
@@ -189,17 +189,17 @@ class Images:
         if not executable or size <= 0 or pgoff < 0 or not 0 <= address < end <= KERNEL_START:
             return
         self.set_thread(pid, tid)
-        process = self._process(pid)
+        process = self._image_of_process(pid)
         new = Mapping(address, end, pgoff, path, build_id, time)
-        old = process.mappings.overlapping(address, end)
-        parts = _gaps(new, old if len(old) <= _MAX_GAP_FILLING else [])
+        old = process.mappings.mappings_overlapping(address, end)
+        parts = _parts_not_shown(new, old if len(old) <= _MAX_GAP_FILLING else [])
         if not parts:
             return
         limits = self.budget.limits
         memory = limits.mapping * (len(parts) + len(old)) + getsizeof(path)
         if has_file(path) and not self.files.was_requested(path, build_id):
-            memory += limits.file + limits.name(path) - getsizeof(path)
-        if not self._reserve(memory, time, pid):
+            memory += limits.file + limits.size_of_name(path) - getsizeof(path)
+        if not self._reserve_or_drop_code(memory, time, pid):
             return
         if has_file(path):
             for part in parts:
@@ -218,7 +218,7 @@ class Images:
     def _map_file(self, process: Image, part: Mapping) -> Problem | None:
         size = part.end - part.start
         # Nothing of an older mapping may stay, not even after the end of a shorter file.
-        for old in process.mappings.overlapping(part.start, part.end):
+        for old in process.mappings.mappings_overlapping(part.start, part.end):
             start = max(part.start, old.start)
             process.native.unmap(part.since, start, min(part.end, old.end) - start)
         try:
@@ -245,8 +245,8 @@ class Images:
     def exec(self, time: int, pid: int, tid: int | None = None) -> None:
         """A new program starts in `pid` (COMM by exec): all its mappings end."""
         self.set_thread(pid, pid if tid is None else tid)
-        if self._reserve(self.budget.limits.code_change, time, pid):
-            self._clear(time, pid)
+        if self._reserve_or_drop_code(self.budget.limits.code_change, time, pid):
+            self._remove_all_code(time, pid)
 
     def fork(self, time: int, pid: int, ppid: int, tid: int, ptid: int | None = None) -> None:
         """A thread of `pid` starts if `pid` is `ppid`, else a process as a copy of `ppid` (FORK).
@@ -258,21 +258,21 @@ class Images:
             self._pids.setdefault(ptid, ppid)
         if pid == ppid:
             return
-        parent = self._process(ppid)
+        parent = self._image_of_process(ppid)
         earlier = self._processes.get(pid)
         limits = self.budget.limits
-        memory = limits.inherited_mapping * parent.mappings.count
+        memory = limits.inherited_mapping * parent.mappings.current_mapping_count
         if earlier is None:
             memory += limits.image + limits.inherited_code_change * parent.native.changes
         else:
             memory += limits.code_change * parent.native.changes
-        if not self._reserve(memory, time, pid):
+        if not self._reserve_or_drop_code(memory, time, pid):
             return
         if earlier is None:
             self._processes[pid] = parent.fork(time)
         else:
             earlier.native.adopt(time, parent.native)
-            earlier.mappings.adopt(parent.mappings, time)
+            earlier.mappings.replace_by_copy_of(parent.mappings, time)
 
     def add_jit_problem(self, problem: Problem) -> None:
         """Add a problem of a jitdump file or perf map."""
@@ -286,13 +286,13 @@ class Images:
         functions next to it.
         """
         time = mapping.since
-        if not self._reserve(self.budget.limits.mapping, time, pid):
+        if not self._reserve_or_drop_code(self.budget.limits.mapping, time, pid):
             return
-        process, end = self._process(pid), address + len(code)
+        process, end = self._image_of_process(pid), address + len(code)
         process.native.map(time, address, code)
         if not any(
             each.start <= address < each.end and each.has_same_source(mapping)
-            for each in process.mappings.overlapping(address, end)
+            for each in process.mappings.mappings_overlapping(address, end)
         ):
             process.mappings.add(mapping)
 
@@ -314,13 +314,13 @@ class Images:
         """
         if not 0 <= address < KERNEL_START:
             return
-        if not self._reserve(self.budget.limits.code_change + len(new), time, pid):
+        if not self._reserve_or_drop_code(self.budget.limits.code_change + len(new), time, pid):
             return
-        process = self._process(pid)
+        process = self._image_of_process(pid)
         process.native.poke(time, address, new)
         if not self._unknown_bytes:
             return
-        for each in process.mappings.overlapping(address, address + len(new)):
+        for each in process.mappings.mappings_overlapping(address, address + len(new)):
             since = self._unknown_since.get((id(process), each.start))
             if each.problem in self._unknown_bytes and since == time:
                 size = min(each.end, address + len(new)) - max(each.start, address)
@@ -333,23 +333,23 @@ class Images:
         """Forget the code of a process, from `time` on."""
         if pid not in self._dropped and pid in self._processes:
             self._dropped.add(pid)
-            self._clear(time, pid)
+            self._remove_all_code(time, pid)
 
-    def _reserve(self, size: int, time: int, pid: int) -> bool:
+    def _reserve_or_drop_code(self, size: int, time: int, pid: int) -> bool:
         """Reserve memory for an event of a process; if there is none, drop the process's code."""
         if pid not in self._dropped:
-            if self.budget.reserve(size):
+            if self.budget.reserve_memory(size):
                 return True
             self._problems.setdefault(_TOO_MUCH)
             self.drop_code(time, pid)
         return False
 
-    def _clear(self, time: int, pid: int) -> None:
-        process = self._process(pid)
+    def _remove_all_code(self, time: int, pid: int) -> None:
+        process = self._image_of_process(pid)
         process.native.clear(time)
         process.mappings.clear(time)
 
-    def _process(self, pid: int) -> Image:
+    def _image_of_process(self, pid: int) -> Image:
         if pid not in self._processes:
             self._processes[pid] = Image()
         return self._processes[pid]
@@ -363,7 +363,7 @@ _TOO_MUCH = Problem(
 )
 
 
-def _gaps(new: Mapping, old: list[Mapping]) -> list[Mapping]:
+def _parts_not_shown(new: Mapping, old: list[Mapping]) -> list[Mapping]:
     """Return the parts of `new` that `old` does not show already."""
     parts = []
     at = new.start

@@ -70,7 +70,7 @@ class JitDump:
         self.names: list[str] = []
         self.code_offsets = array("Q")
         self._last: dict[int, int] | None = None  # by address, once something has moved
-        self._path, self._identity = path, _identity(file)
+        self._path, self._identity = path, _device_and_inode(file)
         self._file: int | None = None
         if len(_OPEN) < _MAX_OPEN:
             self._file = os.dup(file)
@@ -80,7 +80,7 @@ class JitDump:
     def __len__(self) -> int:
         return len(self.times)
 
-    def code(self, number: int) -> bytes:
+    def code_of_function(self, number: int) -> bytes:
         """Return the code of a function; empty if the file became shorter or was replaced."""
         size, offset = self.sizes[number], self.code_offsets[number]
         try:
@@ -88,22 +88,22 @@ class JitDump:
                 code = os.pread(self._file, size, offset)
             else:
                 with Path(self._path).open("rb", buffering=0) as file:
-                    same = _identity(file.fileno()) == self._identity
+                    same = _device_and_inode(file.fileno()) == self._identity
                     code = os.pread(file.fileno(), size, offset) if same else b""
         except OSError:
             return b""
         return code if len(code) == size else b""
 
     @property
-    def loads(self) -> list[JitFunction]:
+    def functions_with_code(self) -> list[JitFunction]:
         """All functions, with their code."""
         columns = zip(self.times, self.addresses, self.names, strict=True)
         return [
-            JitFunction(time, address, self.code(number), name)
+            JitFunction(time, address, self.code_of_function(number), name)
             for number, (time, address, name) in enumerate(columns)
         ]
 
-    def add(self, time: int, address: int, code_offset: int, size: int, name: str) -> None:
+    def add_function(self, time: int, address: int, code_offset: int, size: int, name: str) -> None:
         """Add a function with code at an offset of the file."""
         if self._last is not None:
             self._last[address] = len(self)
@@ -113,21 +113,21 @@ class JitDump:
         self.sizes.append(size)
         self.names.append(name)
 
-    def move(self, time: int, old: int, new: int) -> None:
+    def move_function(self, time: int, old: int, new: int) -> None:
         """The function that is at address `old` moves to `new` at `time`."""
         if self._last is None:
             self._last = {address: number for number, address in enumerate(self.addresses)}
         number = self._last.pop(old, None)
         if number is not None and new < KERNEL_START - self.sizes[number]:
             code_offset, size = self.code_offsets[number], self.sizes[number]
-            self.add(time, new, code_offset, size, self.names[number])
+            self.add_function(time, new, code_offset, size, self.names[number])
 
 
 _OPEN: weakref.WeakSet[JitDump] = weakref.WeakSet()
 """Dumps that keep their descriptor open."""
 
 
-def _identity(file: int) -> tuple[int, int]:
+def _device_and_inode(file: int) -> tuple[int, int]:
     status = os.fstat(file)
     return status.st_dev, status.st_ino
 
@@ -165,7 +165,7 @@ def read_jitdump(path: str, name: str | None = None) -> JitDump:
     has too many functions.
     """
     source = name or path
-    with _opened(path, source) as file:
+    with _open_regular_file(path, source) as file:
         head = file.read(_HEADER.size)
         if len(head) < _HEADER.size:
             raise ImageError("too short for a jitdump", source=source, offset=0, value=len(head))
@@ -196,15 +196,15 @@ def _read_records(found: JitDump, file: BinaryIO, at: int, source: str) -> str |
         if len(found) >= MAX_FUNCTIONS:
             raise ImageError(f"more than {MAX_FUNCTIONS:,} functions", source=source, offset=at)
         if kind == _CODE_LOAD:
-            _load(found, file, time, at + _RECORD.size, length - _RECORD.size)
+            _read_code_load_record(found, file, time, at + _RECORD.size, length - _RECORD.size)
         elif kind == _CODE_MOVE and length >= _RECORD.size + _MOVE.size:
             *_, old, new, _, _ = _MOVE.unpack(file.read(_MOVE.size))
-            found.move(time, old, new)
+            found.move_function(time, old, new)
         at += length
     raise ImageError(f"more than {_MAX_RECORDS:,} records", source=source, offset=at)
 
 
-def _load(found: JitDump, file: BinaryIO, time: int, at: int, length: int) -> None:
+def _read_code_load_record(found: JitDump, file: BinaryIO, time: int, at: int, length: int) -> None:
     if length < _LOAD.size:
         return
     *_, address, size, _ = _LOAD.unpack(file.read(_LOAD.size))
@@ -217,7 +217,7 @@ def _load(found: JitDump, file: BinaryIO, time: int, at: int, length: int) -> No
     if end >= 0:
         code_offset = at + _LOAD.size + end + 1
         text = name[: min(end, _MAX_KEPT_NAME)].decode(errors="replace")
-        found.add(time, address, code_offset, size, text)
+        found.add_function(time, address, code_offset, size, text)
 
 
 def read_map(path: str, name: str | None = None) -> Iterator[tuple[int, int, str]]:
@@ -226,7 +226,7 @@ def read_map(path: str, name: str | None = None) -> Iterator[tuple[int, int, str
     Raises ImageError if the file cannot be read or has too many functions.
     """
     source = name or path
-    with _opened(path, source) as file:
+    with _open_regular_file(path, source) as file:
         left, count, rest = _MAX_MAP_SIZE, 0, b""
         while block := file.read(_BLOCK_SIZE):
             left -= len(block)
@@ -235,22 +235,22 @@ def read_map(path: str, name: str | None = None) -> Iterator[tuple[int, int, str
             rest = block[end:]
             if left < 0 or len(rest) > _MAX_NAME:
                 raise ImageError("names are too long, or too many", source=source, value=len(rest))
-            for row in _functions(block[:end]):
+            for row in _parse_perf_map(block[:end]):
                 count += 1
                 if count > MAX_FUNCTIONS:
                     raise ImageError(f"more than {MAX_FUNCTIONS:,} functions", source=source)
                 yield row
-        yield from _functions(rest)
+        yield from _parse_perf_map(rest)
 
 
-def _functions(lines: bytes) -> Iterator[tuple[int, int, str]]:
+def _parse_perf_map(lines: bytes) -> Iterator[tuple[int, int, str]]:
     for found in _FUNCTION.finditer(lines):
         address, size = int(found[1], 16), int(found[2], 16)
         if size > 0 and address < KERNEL_START - size:
             yield address, size, found[3].rstrip(b"\r")[:_MAX_KEPT_NAME].decode(errors="replace")
 
 
-def _opened(path: str, source: str) -> BinaryIO:
+def _open_regular_file(path: str, source: str) -> BinaryIO:
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise ImageError("not a regular file", source=source)

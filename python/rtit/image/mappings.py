@@ -72,7 +72,7 @@ class MappedRanges:
     def __init__(self, ranges: list[tuple[int, int]] | None = None) -> None:
         self._ranges = ranges or []
 
-    def add(self, start: int, end: int) -> bool:
+    def add_range(self, start: int, end: int) -> bool:
         """Add a range. Returns True if part of it was in the set before."""
         first = bisect_right(self._ranges, start, key=lambda each: each[1])
         last = bisect_right(self._ranges, end - 1, key=lambda each: each[0])
@@ -105,21 +105,21 @@ class Mappings:
         yield from self._current
 
     @property
-    def count(self) -> int:
+    def current_mapping_count(self) -> int:
         """The number of current mappings."""
         return len(self._current)
 
     @property
     def program_start(self) -> int:
-        """When the current program started: at the start of the process or at an exec."""
+        """The start time of the current program: that of the process or of the last exec."""
         return self._program_start
 
-    def overlapping(self, start: int, end: int) -> list[Mapping]:
+    def mappings_overlapping(self, start: int, end: int) -> list[Mapping]:
         """Return the current mappings that overlap a range."""
-        first, last = self._between(start, end)
+        first, last = self._indices_of_overlapping(start, end)
         return self._current[first:last]
 
-    def _between(self, start: int, end: int) -> tuple[int, int]:
+    def _indices_of_overlapping(self, start: int, end: int) -> tuple[int, int]:
         first = bisect_right(self._current, start, key=lambda each: each.end)
         return first, bisect_right(self._current, end - 1, first, key=lambda each: each.start)
 
@@ -127,14 +127,14 @@ class Mappings:
         """Add a mapping, which replaces what it overlaps."""
         mapped = self._mapped_ranges()
         self.remove(new.start, new.end, new.since)
-        if not mapped.add(new.start, new.end):
+        if not mapped.add_range(new.start, new.end):
             new = replace(new, since=self._program_start)
         index = bisect_right(self._current, new.start, key=lambda each: each.start)
         self._current.insert(index, new)
 
     def remove(self, start: int, end: int, time: int) -> None:
         """End all mappings in a range at `time`."""
-        first, last = self._between(start, end)
+        first, last = self._indices_of_overlapping(start, end)
         old = self._current[first:last]
         if not old:
             return
@@ -142,12 +142,12 @@ class Mappings:
         rest = []
         for each in old:
             if each.start < start:
-                rest.append(_cut(each, each.start, start))
+                rest.append(_cut_mapping(each, each.start, start))
             if each.since < time:
-                inner = _cut(each, max(start, each.start), min(end, each.end))
+                inner = _cut_mapping(each, max(start, each.start), min(end, each.end))
                 self.ended.append(replace(inner, until=time))
             if each.end > end:
-                rest.append(_cut(each, end, each.end))
+                rest.append(_cut_mapping(each, end, each.end))
         self._current[first:last] = rest
 
     def name_anonymous(self, path: str) -> None:
@@ -169,10 +169,10 @@ class Mappings:
     def fork(self, time: int) -> Mappings:
         """Return the mappings of a process that is forked at `time`."""
         child = Mappings(time)
-        child.adopt(self, time)
+        child.replace_by_copy_of(self, time)
         return child
 
-    def adopt(self, parent: Mappings, time: int) -> None:
+    def replace_by_copy_of(self, parent: Mappings, time: int) -> None:
         """Replace the mappings by those of `parent` at `time`."""
         inherited = parent._current
         self.clear(time)
@@ -189,5 +189,5 @@ class Mappings:
         return self._mapped
 
 
-def _cut(mapping: Mapping, start: int, end: int) -> Mapping:
+def _cut_mapping(mapping: Mapping, start: int, end: int) -> Mapping:
     return replace(mapping, start=start, end=end, offset=mapping.offset + start - mapping.start)

@@ -5,7 +5,8 @@ therefore reserves memory in one `MemoryBudget` before it keeps an object. If `r
 False, the consumer drops what it knows and reports a problem; results then lack something but are
 never wrong.
 
-The sizes in `Limits` are estimates of what CPython and the native code allocate for one object.
+The sizes in `MemoryLimits` are estimates of what CPython and the native code allocate for one
+object.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MemoryLimits:
     """Limits of one recording, and the estimated bytes of each kind of object."""
 
     bytes: int = 1 << 27
@@ -55,7 +56,7 @@ class Limits:
     """Bytes of a thread name that `thread_id` and `process` include."""
     loss: int = 256
 
-    def name(self, name: str) -> int:
+    def size_of_name(self, name: str) -> int:
         """Estimated bytes of all copies of a name."""
         return self.name_copies * getsizeof(name)
 
@@ -65,7 +66,7 @@ class Limits:
         return self.aux_buffer * len(chunks) + self.aux_chunk * count
 
 
-LIMITS = Limits()
+LIMITS = MemoryLimits()
 
 
 class MemoryBudget:
@@ -79,7 +80,7 @@ class MemoryBudget:
         total = max(self.limits.bytes, recording_size)
         self._left = max(total - reserved, total // self.limits.min_share)
 
-    def reserve(self, size: int) -> bool:
+    def reserve_memory(self, size: int) -> bool:
         """Reserve `size` bytes. Once one reservation fails, all later ones fail."""
         self._left = max(self._left - size, -1)
         return self._left >= 0

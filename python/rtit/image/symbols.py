@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class SymbolLocation:
     """The function and module of an address.
 
     `name` is that of the function, "" if unknown. `offset` is in bytes from the start of the
@@ -60,19 +60,21 @@ class Symbols:
         self._names: dict[int, _core.Names] = {}
         self._owners: dict[tuple[str, bytes | None], Any] = {}
 
-    def lookup(self, tid: int, time: int, ip: int) -> Location:
+    def lookup(self, tid: int, time: int, ip: int) -> SymbolLocation:
         """Return the location of `ip` in the thread's process at `time`."""
-        mapping = self._mapping(tid, time, ip)
+        mapping = self._mapping_at(tid, time, ip)
         if mapping is None:
-            return Location("", ip, "")
+            return SymbolLocation("", ip, "")
         at = ip - mapping.start + mapping.offset
-        symbols = self._file(mapping)
+        symbols = self._file_symbols_of(mapping)
         if symbols is None:
-            return Location("", at, mapping.path)
+            return SymbolLocation("", at, mapping.path)
         function = symbols.find_function(at)
         if function is None:
-            return Location("", symbols.address(at), mapping.path)
-        return Location(self._name(function.name), at - function.offset, mapping.path)
+            return SymbolLocation("", symbols.address(at), mapping.path)
+        return SymbolLocation(
+            self._demangled_name(function.name), at - function.offset, mapping.path
+        )
 
     def lookup_many(
         self, tid: int, times: ArrayLike, ips: ArrayLike
@@ -98,22 +100,22 @@ class Symbols:
             mappings = self._images.mappings(tid)
             self._lookups[pid] = MappingLookup(mappings, by_time=True)
         lookup = self._lookups[pid]
-        rows, offsets = lookup.find(addresses, when)
+        rows, offsets = lookup.find_mappings(addresses, when)
         numbers = np.zeros(len(rows), dtype=np.uint32)
         for row in np.unique(rows[rows != NO_MAPPING]).tolist():
             here = rows == row
             numbers[here], offsets[here] = self._name_module(lookup.mappings[row], offsets[here])
         return numbers, offsets
 
-    def text(self, number: int, offset: int) -> str:
-        """Return the text of a `Location` for a result of `lookup_many`."""
+    def location_text(self, number: int, offset: int) -> str:
+        """Return the text of a `SymbolLocation` for a result of `lookup_many`."""
         name, module = self.table[number]
-        return str(Location(name, offset, module))
+        return str(SymbolLocation(name, offset, module))
 
     def source_line(self, tid: int, time: int, ip: int) -> tuple[str, int] | None:
         """Return source file and line of the instruction at `ip`; None without DWARF for it."""
-        mapping = self._mapping(tid, time, ip)
-        symbols = self._file(mapping) if mapping is not None else None
+        mapping = self._mapping_at(tid, time, ip)
+        symbols = self._file_symbols_of(mapping) if mapping is not None else None
         if mapping is None or symbols is None:
             return None
         return symbols.native.source_line(ip - mapping.start + mapping.offset)
@@ -126,7 +128,7 @@ class Symbols:
         if pid not in self._names:
             rows = []
             for each in self._images.mappings(tid):
-                symbols = self._file(each)
+                symbols = self._file_symbols_of(each)
                 native = symbols.native if symbols is not None else None
                 offset = each.offset & FOREVER
                 times = each.since, each.until
@@ -138,8 +140,8 @@ class Symbols:
         """Return numbers and offsets for file offsets in a mapping."""
         import numpy as np
 
-        module = self._number("", mapping.path)
-        symbols = self._file(mapping)
+        module = self._number_of_location("", mapping.path)
+        symbols = self._file_symbols_of(mapping)
         if symbols is None:
             return np.full(len(at), module, np.uint32), at
         starts, ends, owners = symbols.owned_columns
@@ -149,11 +151,13 @@ class Symbols:
         safe = np.maximum(found, 0)
         inside = (found >= 0) & (at < ends[safe])
         owner = owners[safe]
-        named, offsets = self._owned(mapping, symbols, owner[inside])
+        named, offsets = self._functions_owned_by(mapping, symbols, owner[inside])
         numbers = np.where(inside, named[owner], np.uint32(module)).astype(np.uint32)
         return numbers, np.where(inside, at - offsets[owner], symbols.addresses(at))
 
-    def _owned(self, mapping: Mapping, symbols: FileSymbols, owners: Any) -> tuple[Any, Any]:
+    def _functions_owned_by(
+        self, mapping: Mapping, symbols: FileSymbols, owners: Any
+    ) -> tuple[Any, Any]:
         """Return number (only of those in `owners`) and offset of each function of a file."""
         import numpy as np
 
@@ -162,10 +166,12 @@ class Symbols:
             self._owners[key] = np.zeros(len(symbols.offsets), np.uint32), symbols.offsets
         named, offsets = self._owners[key]
         for owner in np.unique(owners[named[owners] == 0]).tolist():
-            named[owner] = self._number(self._name(symbols.name(owner)), mapping.path)
+            named[owner] = self._number_of_location(
+                self._demangled_name(symbols.name(owner)), mapping.path
+            )
         return named, offsets
 
-    def _mapping(self, tid: int, time: int, ip: int) -> Mapping | None:
+    def _mapping_at(self, tid: int, time: int, ip: int) -> Mapping | None:
         in_kernel = (
             tid >= KERNEL_PID and ip >= KERNEL_START and self._images.kernel_image is not None
         )
@@ -174,17 +180,17 @@ class Symbols:
                 return mapping
         return None
 
-    def _file(self, mapping: Mapping) -> FileSymbols | None:
+    def _file_symbols_of(self, mapping: Mapping) -> FileSymbols | None:
         return self._images.files.symbols(mapping.path, mapping.build_id)
 
-    def _name(self, name: str) -> str:
+    def _demangled_name(self, name: str) -> str:
         if not self._demangle:
             return name
         from rtit._core import demangle
 
         return demangle(name)
 
-    def _number(self, name: str, module: str) -> int:
+    def _number_of_location(self, name: str, module: str) -> int:
         key = (name, module)
         if key not in self._numbers:
             self._numbers[key] = len(self.table)

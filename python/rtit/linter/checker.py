@@ -28,7 +28,11 @@ RULES = (
     DECODABLE_BYTES,
     *(check.rule for check in (*PACKET_RULES, *POSITION_RULES)),
     FUP_ALONE,
-    *(each.rule for follow in (COMPOUND_EVENTS, *SEQUENCE_RULES) for each in follow.chain()),
+    *(
+        each.rule
+        for follow in (COMPOUND_EVENTS, *SEQUENCE_RULES)
+        for each in follow.rules_in_sequence()
+    ),
 )
 """Every rule."""
 
@@ -53,14 +57,14 @@ def lint(
     read: a stream is legal if some program and settings can produce it.
     """
     excused = frozenset(errata)
-    checker = _Checker(psb_period)
-    for item in scan_chunks(_chunks(data)):
+    checker = _StreamChecker(psb_period)
+    for item in scan_chunks(_split_into_chunks(data)):
         for finding in checker.check_item(item):
             if excused.isdisjoint(finding.rule.errata):
                 yield finding
 
 
-def _chunks(data: Buffer | Iterable[Buffer]) -> Iterator[Buffer]:
+def _split_into_chunks(data: Buffer | Iterable[Buffer]) -> Iterator[Buffer]:
     try:
         view = memoryview(data).cast("B")  # type: ignore[arg-type]  # an iterable raises TypeError
     except TypeError:
@@ -69,7 +73,7 @@ def _chunks(data: Buffer | Iterable[Buffer]) -> Iterator[Buffer]:
         yield from (view[start : start + _CHUNK_SIZE] for start in range(0, len(view), _CHUNK_SIZE))
 
 
-class _Checker:
+class _StreamChecker:
     """The state of the stream at a packet, and the obligations that are still pending."""
 
     def __init__(self, psb_period: int | None) -> None:
@@ -88,4 +92,4 @@ class _Checker:
                 detail = broken if isinstance(broken, str) else ""
                 yield Finding(item.offset, check.rule, item.name, detail)
         begins = yield from self.obligations.check_packet(item, self.state)
-        self.state.update(item, begins_event=begins)
+        self.state.apply_packet(item, begins_event=begins)

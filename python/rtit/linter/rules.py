@@ -95,11 +95,11 @@ class SequenceRule:
     binds: bool = True
     then: SequenceRule | None = None
 
-    def chain(self) -> Iterator[SequenceRule]:
+    def rules_in_sequence(self) -> Iterator[SequenceRule]:
         """Yield this rule, and the rules that follow it by `then`."""
         yield self
         if self.then is not None:
-            yield from self.then.chain()
+            yield from self.then.rules_in_sequence()
 
 
 _ALLOWED_VALUES = {"BBP": BLOCK_TYPES, "CFE": CFE_TYPES.keys() - {0xE, 0xF}, "EVD": EVD_TYPES}
@@ -141,7 +141,7 @@ def _has_suppressed_ip(packet: Packet, _state: StreamState) -> bool:
 
 
 def _is_not_canonical(packet: Packet, state: StreamState) -> str:
-    ip = state.ip(packet) if packet.fields["ip_bytes"] in (1, 2, 4) else None
+    ip = state.ip_of_packet(packet) if packet.fields["ip_bytes"] in (1, 2, 4) else None
     return "" if ip is None or ip >> 56 in (0, 0xFF) else f"{ip:#x}"
 
 
@@ -376,7 +376,7 @@ def _shares_fup(packet: Packet, state: StreamState) -> bool:
     return on and not packet.fields["ip"]
 
 
-def _always(_packet: Packet, _state: StreamState) -> bool:
+def _applies_to_every_packet(_packet: Packet, _state: StreamState) -> bool:
     return True
 
 
@@ -387,7 +387,7 @@ COMPOUND_EVENTS = SequenceRule(
         "a FUP that no packet binds begins an event with a TIP",
     ),
     "FUP",
-    _always,
+    _applies_to_every_packet,
     _TARGET | {"TIP.PGE"},
     CONTEXT_FREE | _STATE_PACKETS,
 )
@@ -431,14 +431,14 @@ SEQUENCE_RULES = (
     SequenceRule(
         Rule("evd-cfe", "33.4.2.30", "an EVD is followed by its CFE"),
         "EVD",
-        _always,
+        _applies_to_every_packet,
         frozenset({"CFE"}),
         CONTEXT_FREE | {"EVD"},
     ),
     SequenceRule(
         Rule("mode-exec", "33.4.2.8", "a MODE.Exec is followed by an IP"),
         "MODE.Exec",
-        _always,
+        _applies_to_every_packet,
         _TARGET | _FUP | {"TIP.PGE"},
         CONTEXT_FREE | _STATE_PACKETS,
     ),
@@ -456,7 +456,7 @@ SEQUENCE_RULES = (
         then=SequenceRule(
             Rule("abort-tip", "Table 33-10", "the FUP of an abort is followed by its TIP"),
             "FUP",
-            _always,
+            _applies_to_every_packet,
             _TARGET,
             CONTEXT_FREE | _STATE_PACKETS,
         ),
@@ -464,7 +464,7 @@ SEQUENCE_RULES = (
     SequenceRule(
         Rule("mwait-exstop", "33.4.2.23", "an MWAIT is followed by its EXSTOP"),
         "MWAIT",
-        _always,
+        _applies_to_every_packet,
         frozenset({"EXSTOP"}),
         CONTEXT_FREE | {"PWRE"},
     ),

@@ -46,7 +46,7 @@ class StreamState:
     tsc: bool | None = None
     previous: str = ""
 
-    def ip(self, packet: Packet) -> int | None:
+    def ip_of_packet(self, packet: Packet) -> int | None:
         """Return the IP of a packet, joined with LastIP (Table 33-18); None if unknown."""
         if packet.fields["payload"] is None:
             return None
@@ -57,10 +57,10 @@ class StreamState:
             return payload
         return None if self.last_ip is None else self.last_ip >> low << low | payload
 
-    def update(self, packet: Packet, *, begins_event: bool) -> None:
+    def apply_packet(self, packet: Packet, *, begins_event: bool) -> None:
         """Update the state after a packet; `begins_event`: it is a FUP that no packet binds."""
         name = packet.name
-        if name in IP_PACKETS and (ip := self.ip(packet)) is not None:
+        if name in IP_PACKETS and (ip := self.ip_of_packet(packet)) is not None:
             self.last_ip = ip
         if name in CONTEXT_FREE:
             self._update_time(packet)

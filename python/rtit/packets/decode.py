@@ -17,8 +17,8 @@ from rtit.packets.table import (
     DECLARATION_BY_NAME,
     DECLARATIONS,
     ESCAPE,
-    Coding,
-    Declaration,
+    PacketDeclaration,
+    PayloadCoding,
 )
 
 _PSB = DECLARATION_BY_NAME["PSB"]
@@ -49,29 +49,29 @@ def decode(data: Data, offset: int = 0, *, in_block: ItemSize | None = None) -> 
             raise _packet_error(
                 f"reserved {' and '.join(rule.fields)} in {row.name}", data, offset, row.size
             )
-    if row.coding is Coding.CYC:
+    if row.coding is PayloadCoding.CYC:
         size, value = _decode_cyc(data, offset)
         return Packet(row.name, {"cycles": value}, offset, bytes(data[offset : offset + size]))
     if here < row.size:
-        raise _truncated(row.name, offset)
+        raise _truncated_packet_error(row.name, offset)
     if row is _PSB and _psb_continues(data, offset):
         raise _packet_error("PSB within a longer run of its bytes", data, offset, row.size)
     size = row.size
     if row.payload is not None:
         more = _payload_size(row, data, offset, in_block)
         if here < size + more:
-            raise _truncated(row.name, offset)
+            raise _truncated_packet_error(row.name, offset)
         size += more
     raw = bytes(data[offset : offset + size])
-    if row.coding is Coding.TNT:
+    if row.coding is PayloadCoding.TNT:
         return Packet(row.name, {"bits": _decode_tnt(row, raw, offset)}, offset, raw)
     return Packet(row.name, _FIELD_DECODERS[row.name](raw, in_block), offset, raw)
 
 
-def _find_declaration(data: Data, offset: int, in_block: ItemSize | None) -> Declaration:
+def _find_declaration(data: Data, offset: int, in_block: ItemSize | None) -> PacketDeclaration:
     end = len(data)
     if not 0 <= offset < end:
-        raise _truncated("nothing", offset)
+        raise _truncated_packet_error("nothing", offset)
     first = data[offset]
     if in_block is not None and first & BLOCK_ITEM.mask[0] == BLOCK_ITEM.header[0]:
         return BLOCK_ITEM
@@ -84,7 +84,7 @@ def _find_declaration(data: Data, offset: int, in_block: ItemSize | None) -> Dec
         known = bytes(data[offset : offset + len(row.header)])
         if all(b & m == h for b, m, h in zip(known, row.mask, row.header, strict=False)):
             if len(known) < len(row.header):
-                raise _truncated(row.name, offset)
+                raise _truncated_packet_error(row.name, offset)
             return row
     raise _packet_error("undefined packet opcode", data, offset, 3)
 
@@ -101,7 +101,9 @@ def _psb_continues(data: Data, offset: int) -> bool:
     return offset + _PSB.size < at < end and not pair.startswith(data[at : at + 2])
 
 
-def _payload_size(row: Declaration, data: Data, offset: int, in_block: ItemSize | None) -> int:
+def _payload_size(
+    row: PacketDeclaration, data: Data, offset: int, in_block: ItemSize | None
+) -> int:
     if row is BLOCK_ITEM:
         return in_block or 8
     selector, sizes = (row.payload.selector, row.payload.sizes) if row.payload else ("", {})
@@ -113,7 +115,7 @@ def _payload_size(row: Declaration, data: Data, offset: int, in_block: ItemSize 
     return size
 
 
-def _decode_tnt(row: Declaration, raw: bytes, offset: int) -> str:
+def _decode_tnt(row: PacketDeclaration, raw: bytes, offset: int) -> str:
     field = row.fields[0]
     code = int.from_bytes(raw, "little") >> field.byte * 8 + field.bit
     if code < 2:
@@ -131,7 +133,7 @@ def _decode_cyc(data: Data, offset: int) -> tuple[int, int]:
         if size == CYC_MAX_BYTES:
             raise _packet_error(f"CYC of more than {CYC_MAX_BYTES} bytes", data, offset, size)
         if offset + size >= len(data):
-            raise _truncated("CYC", offset)
+            raise _truncated_packet_error("CYC", offset)
         byte = data[offset + size]
         value |= byte >> 1 << 7 * size - 2
         more, size = byte & 1, size + 1
@@ -139,7 +141,7 @@ def _decode_cyc(data: Data, offset: int) -> tuple[int, int]:
 
 
 def _compile_field_decoder(
-    row: Declaration,
+    row: PacketDeclaration,
 ) -> Callable[[bytes, ItemSize | None], dict[str, Value]]:
     """Return a function from a packet's bytes to its fields."""
     places = [
@@ -147,7 +149,7 @@ def _compile_field_decoder(
         for f in row.fields
     ]
 
-    def read(raw: bytes, in_block: ItemSize | None) -> dict[str, Value]:
+    def read_fields(raw: bytes, in_block: ItemSize | None) -> dict[str, Value]:
         word = int.from_bytes(raw, "little")
         fields: dict[str, Value] = {}
         for name, at, mask, shift, width, context in places:
@@ -159,13 +161,13 @@ def _compile_field_decoder(
                 fields[name] = word >> at if len(raw) * 8 > at else None
         return fields
 
-    return read
+    return read_fields
 
 
 _FIELD_DECODERS = {row.name: _compile_field_decoder(row) for row in DECLARATIONS}
 
 
-def _truncated(name: str, offset: int) -> Truncated:
+def _truncated_packet_error(name: str, offset: int) -> Truncated:
     return Truncated(f"the data ends inside a packet ({name})", offset=offset)
 
 

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import NoReturn
 
-from rtit.packets.table import CYC_MAX_BYTES, DECLARATION_BY_NAME, NAMES, Coding, Declaration, Field
+from rtit.packets.table import (
+    CYC_MAX_BYTES,
+    DECLARATION_BY_NAME,
+    NAMES,
+    Field,
+    PacketDeclaration,
+    PayloadCoding,
+)
 
 Value = int | str | None
 """A field's value: an int, a TNT's results ("TNT", oldest first), or None for a suppressed IP."""
@@ -32,7 +39,7 @@ def encode(name: str, /, **fields: Value | Iterable[object]) -> bytes:
     reserved.
     """
     row = _declaration_of(name)
-    if row.coding is Coding.TNT:
+    if row.coding is PayloadCoding.TNT:
         bits = fields.pop("bits", None)
         _refuse_unknown_fields(row, fields)
         return _encode_tnt_fields(row, bits)
@@ -53,9 +60,9 @@ def encoder(name: str) -> Callable[..., bytes]:
     Raises ValueError (now) for an unknown name; the function raises it for values as `encode` does.
     """
     row = _declaration_of(name)
-    if row.coding is Coding.TNT:
+    if row.coding is PayloadCoding.TNT:
         return lambda bits: _encode_tnt_fields(row, bits)
-    if row.coding is Coding.CYC:
+    if row.coding is PayloadCoding.CYC:
         return encode_cyc
     if row.payload is None:
         return _fixed_encoder(row)
@@ -106,13 +113,15 @@ def stretch_cyc(cycles: int, size: int) -> bytes:
     return bytes(raw)
 
 
-def _declaration_of(name: str) -> Declaration:
+def _declaration_of(name: str) -> PacketDeclaration:
     if name not in NAMES:
         raise ValueError(f"no packet is called {name!r}; valid are {', '.join(NAMES)}")
     return DECLARATION_BY_NAME[name]
 
 
-def _refuse_unknown_fields(row: Declaration, fields: dict[str, Value | Iterable[object]]) -> None:
+def _refuse_unknown_fields(
+    row: PacketDeclaration, fields: dict[str, Value | Iterable[object]]
+) -> None:
     if fields:
         raise ValueError(f"{row.name} has no field {next(iter(fields))}")
 
@@ -122,7 +131,7 @@ def _out_of_range_error(name: str, field: str, value: object) -> ValueError:
     return ValueError(f"{name}: {field} = {shown} is out of range")
 
 
-def _encode_tnt_fields(row: Declaration, bits: object) -> bytes:
+def _encode_tnt_fields(row: PacketDeclaration, bits: object) -> bytes:
     if isinstance(bits, str):
         if bits.strip("TN"):
             raise ValueError(f"{row.name}: bits = {bits!r} hold more than T and N")
@@ -137,7 +146,7 @@ def _encode_tnt_fields(row: Declaration, bits: object) -> bytes:
     return encode_tnt(len(results), value, long=row.size > 1)
 
 
-def _position_bits(row: Declaration, field: Field, value: int) -> int:
+def _position_bits(row: PacketDeclaration, field: Field, value: int) -> int:
     """Return the field's bits at their position, as an integer over the whole packet."""
     low = value >> field.shift
     if low >> field.width or low << field.shift != value:
@@ -145,7 +154,7 @@ def _position_bits(row: Declaration, field: Field, value: int) -> int:
     return 0 if field.context else low << field.byte * 8 + field.bit
 
 
-def _refuse_invalid(row: Declaration, raw: bytes, values: tuple[int, ...]) -> None:
+def _refuse_invalid(row: PacketDeclaration, raw: bytes, values: tuple[int, ...]) -> None:
     for rule in row.invalid:
         if raw[rule.byte] & rule.mask == rule.value:
             named = zip(row.fields, values, strict=True)
@@ -153,7 +162,7 @@ def _refuse_invalid(row: Declaration, raw: bytes, values: tuple[int, ...]) -> No
             raise ValueError(f"{row.name}: {shown} is reserved")
 
 
-def _fixed_encoder(row: Declaration) -> Callable[..., bytes]:
+def _fixed_encoder(row: PacketDeclaration) -> Callable[..., bytes]:
     size, fields = row.size, row.fields
     header = int.from_bytes(row.header, "little")
     if not fields:
@@ -181,11 +190,11 @@ def _fixed_encoder(row: Declaration) -> Callable[..., bytes]:
     return encode_all
 
 
-def _ip_encoder(row: Declaration) -> Callable[..., bytes]:
+def _ip_encoder(row: PacketDeclaration) -> Callable[..., bytes]:
     sizes = row.payload.sizes if row.payload else {}
     forms = [(bytes((row.header[0] | n << 5,)), sizes[n]) if n in sizes else None for n in range(8)]
 
-    def refuse(ip_bytes: int, payload: object) -> NoReturn:
+    def reject_payload(ip_bytes: int, payload: object) -> NoReturn:
         if not 0 <= ip_bytes < 8 or forms[ip_bytes] is None:
             raise _out_of_range_error(row.name, "ip_bytes", ip_bytes)
         raise _out_of_range_error(row.name, "payload", payload)
@@ -193,20 +202,20 @@ def _ip_encoder(row: Declaration) -> Callable[..., bytes]:
     def encode_ip(ip_bytes: int, payload: int | None = None) -> bytes:
         form = forms[ip_bytes] if 0 <= ip_bytes < 8 else None
         if form is None:
-            refuse(ip_bytes, payload)
+            reject_payload(ip_bytes, payload)
         header, size = form
         if size == 0:
             if payload is not None:
-                refuse(ip_bytes, payload)
+                reject_payload(ip_bytes, payload)
             return header
         if payload is None or payload >> size * 8:
-            refuse(ip_bytes, payload)
+            reject_payload(ip_bytes, payload)
         return header + payload.to_bytes(size, "little")
 
     return encode_ip
 
 
-def _payload_encoder(row: Declaration) -> Callable[..., bytes]:
+def _payload_encoder(row: PacketDeclaration) -> Callable[..., bytes]:
     selector, sizes = (row.payload.selector, row.payload.sizes) if row.payload else ("", {})
     names = [field.name for field in row.fields]
     which, header = names.index(selector), int.from_bytes(row.header, "little")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rtit.packets.encode import Value, stretch_cyc
 from rtit.packets.encode import encode as _encode
-from rtit.packets.table import DECLARATION_BY_NAME, Coding, Declaration
+from rtit.packets.table import DECLARATION_BY_NAME, PacketDeclaration, PayloadCoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def reencode(packet: Packet) -> bytes:
     row = DECLARATION_BY_NAME[packet.name]
     if not row.defined:
         return packet.raw
-    if row.coding is Coding.CYC:
+    if row.coding is PayloadCoding.CYC:
         cycles = packet.fields["cycles"]
         if not isinstance(cycles, int):
             raise ValueError(f"CYC: cycles = {cycles!r} is no count")
@@ -53,7 +53,7 @@ def reencode(packet: Packet) -> bytes:
     return bytes(new | old & mask for new, old, mask in zip(raw, packet.raw, kept, strict=True))
 
 
-def reserved_mask(row: Declaration, size: int) -> bytes:
+def reserved_mask(row: PacketDeclaration, size: int) -> bytes:
     """Return the bits of a packet of `size` bytes that are neither header nor field."""
     used = int.from_bytes(row.mask, "little")
     for field in row.fields:

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rtit.generated import write_or_check
-from rtit.packets.table import CYC_MAX_BYTES, DECLARATION_BY_NAME, DECLARATIONS, ESCAPE, Declaration
+from rtit.packets.table import (
+    CYC_MAX_BYTES,
+    DECLARATION_BY_NAME,
+    DECLARATIONS,
+    ESCAPE,
+    PacketDeclaration,
+)
 
 TARGET = Path(__file__).resolve().parents[3] / "crates" / "packet" / "src" / "table.rs"
 
@@ -88,15 +94,15 @@ const fn row(
 """
 
 
-def variant(name: str) -> str:
+def rust_variant_name(name: str) -> str:
     """Return the name of a packet's variant in the Rust enums."""
     return _VARIANTS.get(name, name.capitalize())
 
 
-def render() -> str:
+def render_rust_table() -> str:
     """Return the text of table.rs."""
     out = [_HEAD]
-    out += [f"    {variant(row.name)},\n" for row in DECLARATIONS]
+    out += [f"    {rust_variant_name(row.name)},\n" for row in DECLARATIONS]
     out += ["}\n\n", _TYPES, "\n"]
     out.append("/// First byte of all packets with an extended opcode.\n")
     out.append(f"pub const ESCAPE: u8 = {ESCAPE:#04x};\n\n")
@@ -104,12 +110,12 @@ def render() -> str:
     out.append(f"pub const CYC_MAX_BYTES: usize = {CYC_MAX_BYTES};\n\n")
     for row in DECLARATIONS:
         if row.payload is not None:
-            out.append(_sizes(row))
-        out += [_invalid(row, i) for i in range(len(row.invalid))]
+            out.append(_render_payload_sizes(row))
+        out += [_render_undefined_header(row, i) for i in range(len(row.invalid))]
     out.append(_ROW_FUNCTION)
     out.append("/// All packets; `ROWS[kind as usize].kind == kind`.\n#[rustfmt::skip]\n")
     out.append(f"pub const ROWS: [Row; {len(DECLARATIONS)}] = [\n")
-    out += map(_row, DECLARATIONS)
+    out += map(_render_table_row, DECLARATIONS)
     out.append(
         "];\n\n/// Fields at fixed places, by packet and field.\n"
         "#[rustfmt::skip]\npub mod field {\n"
@@ -120,20 +126,20 @@ def render() -> str:
     return "".join(out)
 
 
-def _constant(name: str) -> str:
+def _rust_constant_name(name: str) -> str:
     return name.upper().replace(".", "_")
 
 
-def _bytes(raw: bytes) -> str:
+def _rust_byte_slice(raw: bytes) -> str:
     return "&[" + ", ".join(f"{byte:#04x}" for byte in raw) + "]"
 
 
-def _row(row: Declaration) -> str:
+def _render_table_row(row: PacketDeclaration) -> str:
     flags = f"{str(row.in_block).lower()}, {str(row.only_in_block).lower()}"
     texts = (
-        f'Kind::{variant(row.name)}, "{row.name}"',
-        _bytes(row.header),
-        _bytes(row.mask),
+        f'Kind::{rust_variant_name(row.name)}, "{row.name}"',
+        _rust_byte_slice(row.header),
+        _rust_byte_slice(row.mask),
         f"{row.size}, {flags}",
     )
     line = f"    row({', '.join(texts)}),\n"
@@ -142,7 +148,7 @@ def _row(row: Declaration) -> str:
     return "    row(\n" + "".join(f"        {text},\n" for text in texts) + "    ),\n"
 
 
-def _sizes(row: Declaration) -> str:
+def _render_payload_sizes(row: PacketDeclaration) -> str:
     """Return payload bytes by selector; the IP packets share the table of TIP."""
     payload = row.payload
     if payload is None or (payload is DECLARATION_BY_NAME["TIP"].payload and row.name != "TIP"):
@@ -150,7 +156,7 @@ def _sizes(row: Declaration) -> str:
     width = next(field.width for field in row.fields if field.name == payload.selector)
     sizes = [payload.sizes.get(value) for value in range(1 << width)]
     shown = ["None" if size is None else f"Some({size})" for size in sizes]
-    name = "IP" if row.name == "TIP" else _constant(row.name)
+    name = "IP" if row.name == "TIP" else _rust_constant_name(row.name)
     text = f"/// Payload bytes of {row.name} by {payload.selector}; `None` is reserved.\n"
     head = f"pub const {name}_PAYLOAD: [Option<u8>; {len(sizes)}] = ["
     joined = ", ".join(shown)
@@ -160,22 +166,22 @@ def _sizes(row: Declaration) -> str:
     return text + line + "\n"
 
 
-def _invalid(row: Declaration, index: int) -> str:
+def _render_undefined_header(row: PacketDeclaration, index: int) -> str:
     rule = row.invalid[index]
-    name = f"{_constant(row.name)}_INVALID"
+    name = f"{_rust_constant_name(row.name)}_INVALID"
     return (
         f"/// Byte {rule.byte} of {row.name}: reserved if `byte & .0 == .1`.\n"
         f"pub const {name}: (u8, u8) = ({rule.mask:#04x}, {rule.value:#04x});\n\n"
     )
 
 
-def _field_line(row: Declaration, index: int) -> str:
+def _field_line(row: PacketDeclaration, index: int) -> str:
     field = row.fields[index]
     if field.width == 0 or field.context:
         return ""
     if row.payload is DECLARATION_BY_NAME["TIP"].payload and row.name != "TIP":
         return ""
-    packet = "IP" if row.name == "TIP" else _constant(row.name)
+    packet = "IP" if row.name == "TIP" else _rust_constant_name(row.name)
     name = field.name.removeprefix("ip_").upper() if packet == "IP" else field.name.upper()
     return (
         f"    pub const {packet}_{name}: Field = Field {{ byte: {field.byte}, bit: {field.bit}, "
@@ -185,7 +191,7 @@ def _field_line(row: Declaration, index: int) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write_or_check(arguments, TARGET, render(), "rtit.packets.rust_table")
+    return write_or_check(arguments, TARGET, render_rust_table(), "rtit.packets.rust_table")
 
 
 if __name__ == "__main__":

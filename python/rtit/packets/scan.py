@@ -51,7 +51,7 @@ class BlockContext:
     def __init__(self) -> None:
         self.item_size: ItemSize | None = None
 
-    def update(self, packet: Packet) -> bool:
+    def track_packet(self, packet: Packet) -> bool:
         """Update after a packet; return False if Table 33-15 forbids it, which ends the block."""
         name = packet.name
         if name == "BBP":
@@ -102,7 +102,7 @@ def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
             context.item_size = None
             offset = end
             continue
-        context.update(packet)
+        context.track_packet(packet)
         yield packet
         offset += packet.size
 
@@ -155,7 +155,7 @@ def scan_chunks(
             yield BadBytes(base + offset, *corrupted)
             offset += corrupted[0]
             continue
-        context.update(packet)
+        context.track_packet(packet)
         yield replace(packet, offset=base + packet.offset) if base else packet
         offset += packet.size
 

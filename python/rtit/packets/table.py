@@ -46,7 +46,7 @@ CYC_MAX_BYTES = 9
 """The longest CYC that is read or written: 61 bits of cycles (the chapter sets no limit)."""
 
 
-class Coding(Enum):
+class PayloadCoding(Enum):
     """How the bytes after the header are laid out."""
 
     FIELDS = auto()  # fields at fixed places
@@ -59,7 +59,8 @@ class Field:
     """Bits of a packet that carry a value.
 
     The value is the `width` bits from bit `bit` of byte `byte` on, shifted left by `shift`. Width
-    0 stands for the bytes from `byte` to the end of the packet, counted by the row's `Payload`.
+    0 stands for the bytes from `byte` to the end of the packet, counted by the row's
+    `VariablePayload`.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
+class VariablePayload:
     """A length that depends on a field: value to bytes; values that are not there are reserved."""
 
     selector: str
@@ -81,7 +82,7 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
-class Invalid:
+class UndefinedHeader:
     """A combination of header bits that the chapter leaves undefined: `byte & mask == value`."""
 
     fields: tuple[str, ...]
@@ -91,7 +92,7 @@ class Invalid:
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class PacketDeclaration:
     """One packet.
 
     `header` and `mask` have the same length: a byte b at i belongs to the packet iff `b & mask[i]
@@ -108,14 +109,14 @@ class Declaration:
     section: str
     enables: str
     fields: tuple[Field, ...] = ()
-    coding: Coding = Coding.FIELDS
-    payload: Payload | None = None
-    invalid: tuple[Invalid, ...] = ()
+    coding: PayloadCoding = PayloadCoding.FIELDS
+    payload: VariablePayload | None = None
+    invalid: tuple[UndefinedHeader, ...] = ()
     only_in_block: bool = False
     defined: bool = True
 
     @property
-    def escaped(self) -> bool:
+    def has_escaped_opcode(self) -> bool:
         """True if the packet's opcode is its second byte."""
         return self.header[0] == ESCAPE
 
@@ -145,7 +146,7 @@ FORBIDDEN_IN_BLOCK = frozenset(
 )
 """Packets that never come between BBP and BEP (Table 33-15)."""
 
-IP_PAYLOAD = Payload("ip_bytes", {0: 0, 1: 2, 2: 4, 3: 6, 4: 6, 6: 8})
+IP_PAYLOAD = VariablePayload("ip_bytes", {0: 0, 1: 2, 2: 4, 3: 6, 4: 6, 6: 8})
 
 BLOCK_TYPES = {
     0x01: "GPR",
@@ -187,25 +188,25 @@ WAKE_REASONS = {1: "interrupt", 2: "timer_deadline", 4: "store", 8: "hardware"}
 
 def _fixed_packet(
     name: str, header: str, size: int, where: str, enables: str, *fields: Field
-) -> Declaration:
+) -> PacketDeclaration:
     table, section = where.split()
     raw = bytes.fromhex(header)
-    return Declaration(name, raw, b"\xff" * len(raw), size, table, section, enables, fields)
+    return PacketDeclaration(name, raw, b"\xff" * len(raw), size, table, section, enables, fields)
 
 
-def _ip_packet(name: str, opcode: int, where: str, enables: str) -> Declaration:
+def _ip_packet(name: str, opcode: int, where: str, enables: str) -> PacketDeclaration:
     table, section = where.split()
     fields = (Field("ip_bytes", 0, 5, 3, hexadecimal=False), Field("payload", 1, 0, 0))
-    return Declaration(
+    return PacketDeclaration(
         name, bytes((opcode,)), b"\x1f", 1, table, section, enables, fields, payload=IP_PAYLOAD
     )
 
 
 _IP_BIT = Field("ip", 1, 7, 1, hexadecimal=False)
 
-DECLARATIONS: tuple[Declaration, ...] = (
+DECLARATIONS: tuple[PacketDeclaration, ...] = (
     _fixed_packet("PAD", "00", 1, "33-39 33.4.2.20", "TriggerEn"),
-    Declaration(
+    PacketDeclaration(
         "TNT",
         b"\x00",
         b"\x01",
@@ -214,10 +215,10 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "33.4.2.1",
         "PacketEn & ~DisTNT",
         (Field("bits", 0, 1, 7),),
-        coding=Coding.TNT,
+        coding=PayloadCoding.TNT,
     ),
     # The chapter calls both forms TNT; the suffix is the packet's size in bits.
-    Declaration(
+    PacketDeclaration(
         "TNT.64",
         b"\x02\xa3",
         b"\xff\xff",
@@ -226,7 +227,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "33.4.2.1",
         "PacketEn & ~DisTNT",
         (Field("bits", 2, 0, 48),),
-        coding=Coding.TNT,
+        coding=PayloadCoding.TNT,
     ),
     _ip_packet("TIP", 0x0D, "33-17 33.4.2.2", "PacketEn"),
     _ip_packet("TIP.PGE", 0x11, "33-20 33.4.2.4", "PacketEn 0->1"),
@@ -241,7 +242,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         Field("nr", 2, 0, 1, hexadecimal=False),
         Field("cr3", 2, 1, 47, shift=5),
     ),
-    Declaration(
+    PacketDeclaration(
         "MODE.Exec",
         b"\x99\x00",
         b"\xff\xe0",
@@ -254,9 +255,9 @@ DECLARATIONS: tuple[Declaration, ...] = (
             Field("csd", 1, 1, 1, hexadecimal=False),
             Field("iflag", 1, 2, 1, hexadecimal=False),
         ),
-        invalid=(Invalid(("csl", "csd"), 1, 0x03, 0x03),),
+        invalid=(UndefinedHeader(("csl", "csd"), 1, 0x03, 0x03),),
     ),
-    Declaration(
+    PacketDeclaration(
         "MODE.TSX",
         b"\x99\x20",
         b"\xff\xe0",
@@ -265,7 +266,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "33.4.2.8",
         "TriggerEn & ContextEn & BranchEn",
         (Field("in_tx", 1, 0, 1, hexadecimal=False), Field("tx_abort", 1, 1, 1, hexadecimal=False)),
-        invalid=(Invalid(("in_tx", "tx_abort"), 1, 0x03, 0x03),),
+        invalid=(UndefinedHeader(("in_tx", "tx_abort"), 1, 0x03, 0x03),),
     ),
     _fixed_packet("TraceStop", "0283", 2, "33-28 33.4.2.9", "TriggerEn & ContextEn"),
     _fixed_packet(
@@ -282,7 +283,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         Field("ctc", 2, 0, 16),
         Field("fast_counter", 5, 0, 9),
     ),
-    Declaration(
+    PacketDeclaration(
         "CYC",
         b"\x03",
         b"\x03",
@@ -291,7 +292,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "33.4.2.14",
         "CYCEn & TriggerEn",
         (Field("cycles", 0, 3, 5, hexadecimal=False),),
-        coding=Coding.CYC,
+        coding=PayloadCoding.CYC,
     ),
     _fixed_packet(
         "VMCS",
@@ -305,7 +306,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
     _fixed_packet("PSB", "0282" * 8, 16, "33-36 33.4.2.17", "TriggerEn"),
     _fixed_packet("PSBEND", "0223", 2, "33-37 33.4.2.18", "TriggerEn"),
     _fixed_packet("MNT", "02c388", 11, "33-38 33.4.2.19", "TriggerEn", Field("payload", 3, 0, 64)),
-    Declaration(
+    PacketDeclaration(
         "PTW",
         b"\x02\x12",
         b"\xff\x1f",
@@ -314,9 +315,9 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "33.4.2.21",
         "TriggerEn & ContextEn & FilterEn & PTWEn",
         (_IP_BIT, Field("payload_bytes", 1, 5, 2, hexadecimal=False), Field("payload", 2, 0, 0)),
-        payload=Payload("payload_bytes", {0: 4, 1: 8}),
+        payload=VariablePayload("payload_bytes", {0: 4, 1: 8}),
     ),
-    Declaration(
+    PacketDeclaration(
         "EXSTOP",
         b"\x02\x62",
         b"\xff\x7f",
@@ -364,7 +365,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         Field("sz", 2, 7, 1, hexadecimal=False),
         Field("type", 2, 0, 5, values=BLOCK_TYPES),
     ),
-    Declaration(
+    PacketDeclaration(
         "BIP",
         b"\x04",
         b"\x07",
@@ -377,10 +378,12 @@ DECLARATIONS: tuple[Declaration, ...] = (
             Field("sz", 0, 0, 1, hexadecimal=False, context=True),
             Field("payload", 1, 0, 0),
         ),
-        payload=Payload("sz", {0: 8, 1: 4}),
+        payload=VariablePayload("sz", {0: 8, 1: 4}),
         only_in_block=True,
     ),
-    Declaration("BEP", b"\x02\x33", b"\xff\x7f", 2, "33-48", "33.4.2.28", "TriggerEn", (_IP_BIT,)),
+    PacketDeclaration(
+        "BEP", b"\x02\x33", b"\xff\x7f", 2, "33-48", "33.4.2.28", "TriggerEn", (_IP_BIT,)
+    ),
     _fixed_packet(
         "CFE",
         "0213",
@@ -402,7 +405,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
     ),
     # Later than the chapter: a trigger, of processors with trigger tracing. It is read and not
     # written. With `icntv` it has a count of instructions.
-    Declaration(
+    PacketDeclaration(
         "TRIG",
         b"\xd9",
         b"\xff",
@@ -417,13 +420,13 @@ DECLARATIONS: tuple[Declaration, ...] = (
             Field("trbv", 2, 0, 8),
             Field("icnt", 3, 0, 0, hexadecimal=False),
         ),
-        payload=Payload("icntv", {0: 0, 1: 2}),
+        payload=VariablePayload("icntv", {0: 0, 1: 2}),
         defined=False,
     ),
 )
 """All packets, in the order of the chapter where it does not hinder reading."""
 
-DECLARATION_BY_NAME: Mapping[str, Declaration] = MappingProxyType(
+DECLARATION_BY_NAME: Mapping[str, PacketDeclaration] = MappingProxyType(
     {row.name: row for row in DECLARATIONS}
 )
 """Declarations by packet name."""
@@ -433,8 +436,8 @@ NAMES: tuple[str, ...] = tuple(row.name for row in DECLARATIONS if row.defined)
 
 
 def _declarations_by_byte(
-    rows: list[Declaration], byte: int
-) -> tuple[tuple[Declaration, ...], ...]:
+    rows: list[PacketDeclaration], byte: int
+) -> tuple[tuple[PacketDeclaration, ...], ...]:
     """Return, for each value of byte `byte`, the rows with the most specific mask that match it."""
     table = []
     for value in range(256):
@@ -447,7 +450,7 @@ def _declarations_by_byte(
 BY_FIRST_BYTE = _declarations_by_byte([row for row in DECLARATIONS if not row.only_in_block], 0)
 """Candidates by first byte; at 02H, the escape, all escaped packets."""
 
-BY_SECOND_BYTE = _declarations_by_byte([row for row in DECLARATIONS if row.escaped], 1)
+BY_SECOND_BYTE = _declarations_by_byte([row for row in DECLARATIONS if row.has_escaped_opcode], 1)
 """Candidates by the byte after the escape."""
 
 BLOCK_ITEM = DECLARATION_BY_NAME["BIP"]

@@ -65,16 +65,16 @@ class IntelPtInfo:
     @classmethod
     def decode(cls, at: Cursor) -> IntelPtInfo:
         """Return the values of a record. Raises PerfDataError if the filter exceeds the record."""
-        words = [at.unpack(_U64)[0] for _ in range(min(_WORDS, at.remaining // 8))]
+        words = [at.unpack_struct(_U64)[0] for _ in range(min(_WORDS, at.remaining // 8))]
         filter_size = words.pop() if len(words) == _WORDS else 0
         expression = None
         if filter_size:
             if filter_size >= at.remaining:
                 raise at.error(f"the filter does not fit {at.remaining} bytes", filter_size)
-            expression = decode_text(at.read(_padded(filter_size))[:filter_size])
+            expression = decode_text(at.read(_padded_filter_size(filter_size))[:filter_size])
         names = [field.name for field in fields(cls)]
         values: dict[str, int] = dict(zip(names, words, strict=False))
-        cap_event_trace = at.unpack(_U64)[0] if at.remaining >= 8 else 0
+        cap_event_trace = at.unpack_struct(_U64)[0] if at.remaining >= 8 else 0
         return cls(**values, filter=expression, cap_event_trace=cap_event_trace)
 
     def encode(self) -> bytes:
@@ -83,7 +83,7 @@ class IntelPtInfo:
         values = [getattr(self, field.name) for field in fields(self)][: _WORDS - 1]
         out = struct.pack(f"<{_WORDS}Q", *values, len(expression))
         if expression:
-            out += expression.ljust(_padded(len(expression)), b"\0")
+            out += expression.ljust(_padded_filter_size(len(expression)), b"\0")
         return out + _U64.pack(self.cap_event_trace)
 
     @property
@@ -102,7 +102,7 @@ class IntelPtInfo:
         return (config & mask) // (mask & -mask) if mask else 0
 
 
-def _padded(size: int) -> int:
+def _padded_filter_size(size: int) -> int:
     """Bytes of a filter of `size` characters: with a NUL, rounded up to 8."""
     return (size + 8) & ~7
 
@@ -156,7 +156,7 @@ class AuxChunks:
         self._count = 0
         self._source = source
 
-    def add(self, buffer: AuxBuffer, chunk: AuxChunk) -> None:
+    def add_chunk(self, buffer: AuxBuffer, chunk: AuxChunk) -> None:
         """Add the next chunk of a buffer. Raises PerfDataError if there are too many chunks."""
         chunks = self.by_buffer.get(buffer)
         if chunks is None:
@@ -188,7 +188,7 @@ def read_auxtrace_chunks(
                 releaser.advance_to(header.offset)
             record = decoder.decode_as(records.Auxtrace, header)
             start = header.offset + header.size
-            chunks.add(
+            chunks.add_chunk(
                 AuxBuffer(record.cpu, -1) if record.cpu >= 0 else AuxBuffer(-1, record.tid),
                 AuxChunk(
                     file_offset=start,
@@ -226,7 +226,7 @@ def read_sample_chunks(
     chunks = AuxChunks(total_size(files), source)
     for file_index, file in enumerate(files):
         decoder = RecordDecoder(file.view, layouts, source)
-        for header in file.scan.headers():
+        for header in file.scan.iterate_headers():
             if header.type != records.SAMPLE:
                 continue
             start, record = decoder.decode_sample_head(header)
@@ -241,7 +241,7 @@ def read_sample_chunks(
             buffer = AuxBuffer(cpu, -1) if cpu is not None and cpu >= 0 else AuxBuffer(-1, tid or 0)
             time = sample_id.time
             reference = conversion.to_tsc(time) if conversion is not None and time else 0
-            chunks.add(
+            chunks.add_chunk(
                 buffer,
                 AuxChunk(
                     file_offset=start,

@@ -88,7 +88,7 @@ def pack_strings(values: Sequence[str]) -> bytes:
 
 def unpack_strings(at: Cursor) -> list[str]:
     """Return the strings of CMDLINE."""
-    return [at.string() for _ in range(_count(at, at.u32(), 4))]
+    return [at.read_string() for _ in range(_check_entry_count(at, at.read_u32(), 4))]
 
 
 def pack_cpus(available: int, online: int) -> bytes:
@@ -110,15 +110,15 @@ def pack_events(events: Sequence[Event]) -> bytes:
 
 def unpack_events(at: Cursor) -> list[Event]:
     """Return the events of EVENT_DESC."""
-    count, size = at.unpack(_U32_PAIR)
+    count, size = at.unpack_struct(_U32_PAIR)
     events = []
     all_ids = 0
-    for _ in range(_count(at, count, size + 8)):
+    for _ in range(_check_entry_count(at, count, size + 8)):
         attr = Attr.decode(at.read(size))
-        number = at.u32()
+        number = at.read_u32()
         all_ids += number
-        name = at.string()
-        _count(at, all_ids, 0)
+        name = at.read_string()
+        _check_entry_count(at, all_ids, 0)
         ids = at.read(8 * number)
         events.append(Event(attr, tuple(value for (value,) in _U64.iter_unpack(ids)), name))
     return events
@@ -133,12 +133,14 @@ def pack_pmus(pmus: Mapping[int, str]) -> bytes:
 
 def unpack_pmus(at: Cursor) -> dict[int, str]:
     """Return attr.type -> name of the PMU."""
-    return {at.u32(): at.string() for _ in range(_count(at, at.u32(), 8))}
+    return {
+        at.read_u32(): at.read_string() for _ in range(_check_entry_count(at, at.read_u32(), 8))
+    }
 
 
 def unpack_wall_clock(at: Cursor) -> WallClock:
     """CLOCK_DATA: u32 version, u32 clockid, u64 wall clock, u64 that clock, both in ns."""
-    _, clockid, wall, clock = at.unpack(_CLOCKS)
+    _, clockid, wall, clock = at.unpack_struct(_CLOCKS)
     return WallClock(clockid, wall, clock)
 
 
@@ -183,7 +185,7 @@ def parse_facts(description: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, separator, value in pairs if separator}
 
 
-def _count(at: Cursor, count: int, size: int) -> int:
+def _check_entry_count(at: Cursor, count: int, size: int) -> int:
     """Return `count` if the rest of the data can have so many entries of at least `size` bytes.
 
     Raises PerfDataError otherwise, and for more entries than a real recording has: a huge file can

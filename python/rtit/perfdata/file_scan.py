@@ -213,7 +213,7 @@ class RecordScan:
             )
         elif file_header.attrs is not None and not file_header.features:
             self.mark_incomplete("the recorder did not finish the file")
-        for header in self.headers():
+        for header in self.iterate_headers():
             if header.type in self.INDEXED_TYPES:
                 self.indexed[header.type].append(header)
             elif header.type == _FEATURE and header.size >= _FEATURE_BODY:
@@ -226,24 +226,24 @@ class RecordScan:
         if self.incomplete is None:
             self.incomplete = message
 
-    def headers(self) -> Iterator[RecordHeader]:
+    def iterate_headers(self) -> Iterator[RecordHeader]:
         """Each complete record, in file order; an AUXTRACE record is complete with its data."""
         file, offset = self._file, self._start
         releaser = self._new_releaser()
         while offset < self._end:
             releaser.advance_to(offset)
             if self._end - offset < RECORD_HEADER.size:
-                self._stop("the records end within a header", offset, self._end - offset)
+                self._end_or_raise("the records end within a header", offset, self._end - offset)
                 return
             header = RecordHeader(offset, *RECORD_HEADER.unpack_from(file, offset))
             after = offset + header.size
             if header.size < RECORD_HEADER.size:
-                self._stop("bad size of a record", offset, header.size)
+                self._end_or_raise("bad size of a record", offset, header.size)
                 return
             if header.type in (_AUXTRACE, _TRACING_DATA) and after <= self._end:
                 after += self._size_of_data_after(header)
             if after > self._end:
-                self._stop("a record passes the end of the records", offset, after - offset)
+                self._end_or_raise("a record passes the end of the records", offset, after - offset)
                 return
             yield header
             offset = after
@@ -256,7 +256,7 @@ class RecordScan:
         length: int = fixed.unpack_from(self._file, header.offset + RECORD_HEADER.size)[0]
         return length if header.type == _AUXTRACE else (length + 7) & ~7
 
-    def _stop(self, message: str, offset: int, value: int) -> None:
+    def _end_or_raise(self, message: str, offset: int, value: int) -> None:
         """End the records before `offset` if the file was cut; else raise PerfDataError."""
         if not self._is_cut:
             raise PerfDataError(message, source=self._source, offset=offset, value=value)

@@ -56,9 +56,9 @@ class RecordingFile(NamedTuple):
     scan: RecordScan
 
     def records(self, layouts: SampleLayouts, source: str) -> Iterator[records.Record]:
-        """All records except those that contain compressed ones."""
+        """Yield all records except those that contain compressed ones."""
         decoder = RecordDecoder(self.view, layouts, source)
-        for header in self.scan.headers():
+        for header in self.scan.iterate_headers():
             if header.type not in records.COMPRESSED_TYPES:
                 yield decoder.decode(header)
 
@@ -100,7 +100,7 @@ def decompress_records(view: memoryview, scan: RecordScan, source: str) -> Recor
 
     limit = _MIN_DECOMPRESSED + _MAX_RATIO * sum(header.size for header in headers)
     first = min(header.offset for header in headers)
-    payloads = (_payload(view, header, source) for header in sorted(headers))
+    payloads = (_compressed_payload(view, header, source) for header in sorted(headers))
     import tempfile
 
     with tempfile.TemporaryFile() as copy:
@@ -131,8 +131,8 @@ def _record_file(mapped: mmap.mmap, source: str) -> RecordingFile:
     return RecordingFile(mapped, view, RecordScan(view, header, source, new_releaser))
 
 
-def _payload(view: memoryview, header: RecordHeader, source: str) -> memoryview:
-    """The compressed bytes of a record. COMPRESSED2 has their number, as it is padded."""
+def _compressed_payload(view: memoryview, header: RecordHeader, source: str) -> memoryview:
+    """Return the compressed bytes of a record. COMPRESSED2 has their number, as it is padded."""
     start, end = header.offset + RECORD_HEADER.size, header.offset + header.size
     if header.type == _COMPRESSED2:
         if end - start < _U64.size:
@@ -165,14 +165,14 @@ def map_recording(source: str | os.PathLike[str] | BinaryIO) -> MappedFile:
     perf.data; UnsupportedError for devices, and for directories that are not a recording.
     """
     if not isinstance(source, str | os.PathLike):
-        return _map(source, _name(source))
+        return _map_input_file(source, _name_of_input(source))
     path = os.fspath(source)
     folder = Path(path)
     try:
         if folder.is_dir():
             return _map_main_file(folder, path)
         with folder.open("rb") as file:
-            return _map(file, path)
+            return _map_input_file(file, path)
     except FileNotFoundError as error:
         raise MissingRecordingError(path) from error
     except OSError as error:
@@ -186,11 +186,11 @@ def _map_main_file(folder: Path, name: str) -> MappedFile:
     if not main.is_file() or main.is_symlink():
         raise UnsupportedError(f"{name}: a directory without a file {_MAIN!r} is not a recording")
     with main.open("rb") as file:
-        return _map(file, str(main))._replace(name=name, folder=name)
+        return _map_input_file(file, str(main))._replace(name=name, folder=name)
 
 
-def _map(file: BinaryIO, name: str) -> MappedFile:
-    status = _status(file)
+def _map_input_file(file: BinaryIO, name: str) -> MappedFile:
+    status = _file_status(file)
     if status is not None and stat.S_ISREG(status.st_mode) and not file.tell():
         if not status.st_size:
             raise PerfDataError("the file is empty", source=name, offset=0)
@@ -201,12 +201,12 @@ def _map(file: BinaryIO, name: str) -> MappedFile:
     import tempfile
 
     with tempfile.TemporaryFile() as copy:
-        size = _copy(file, copy, name)
+        size = _copy_perf_file(file, copy, name)
         mapped = mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
     return MappedFile(name, mapped, time.time())
 
 
-def _copy(file: BinaryIO, copy: BinaryIO, name: str) -> int:
+def _copy_perf_file(file: BinaryIO, copy: BinaryIO, name: str) -> int:
     """Copy all of `file` and return its size, after a check of the magic."""
     magic = file.read(len(MAGICS[0]))
     if not magic:
@@ -232,13 +232,13 @@ def _copy_error(error: OSError, source: str) -> PerfDataError:
     return PerfDataError(message, source=source)
 
 
-def _status(file: BinaryIO) -> os.stat_result | None:
+def _file_status(file: BinaryIO) -> os.stat_result | None:
     try:
         return os.fstat(file.fileno())
     except io.UnsupportedOperation:
         return None
 
 
-def _name(file: BinaryIO) -> str:
+def _name_of_input(file: BinaryIO) -> str:
     name = getattr(file, "name", None)
     return os.fsdecode(name) if isinstance(name, str | bytes) else "a pipe"

@@ -71,7 +71,7 @@ def format_address_filters(filters: Iterable[AddressFilter]) -> str | None:
 def parse_address_filters(text: str) -> list[AddressFilter]:
     """Return the filters of a text. Raises PerfDataError if the kernel would not accept it."""
     found = []
-    at = _end(_SEPARATOR.match(text))
+    at = _end_of_match(_SEPARATOR.match(text))
     while at < len(text):
         match = _FILTER.match(text, at)
         if match is None:
@@ -85,11 +85,11 @@ def parse_address_filters(text: str) -> list[AddressFilter]:
         found.append(
             AddressFilter("filter" if action == "filter" else "stop", path or "", offset, size)
         )
-        at = _end(_SEPARATOR.match(text, match.end()))
+        at = _end_of_match(_SEPARATOR.match(text, match.end()))
     if not found:
         raise PerfDataError("the address filter has no range", value=repr(text))
     return found
 
 
-def _end(match: re.Match[str] | None) -> int:
+def _end_of_match(match: re.Match[str] | None) -> int:
     return match.end() if match else 0

@@ -60,7 +60,7 @@ class GriffinLog:
     """Why the log ends early; None if it is complete."""
 
     def thread_packets(self, tid: int) -> Iterator[memoryview]:
-        """The packets of a thread, in the order in which they were written."""
+        """Yield the packets of a thread, in the order in which they were written."""
         for _, data in sorted(self.packets[tid], key=lambda each: each[0]):
             yield data
 
@@ -97,10 +97,12 @@ def _add_item(log: GriffinLog, kind: int, body: memoryview) -> None:
     if kind == _BUFFER_KIND:
         pid, tid, sequence, size = _BUFFER.unpack_from(body)
         log.threads[_checked_id(tid)] = _checked_id(pid)
-        log.packets.setdefault(tid, []).append((sequence, _payload(body, _BUFFER.size, size)))
+        log.packets.setdefault(tid, []).append(
+            (sequence, _slice_packet_payload(body, _BUFFER.size, size))
+        )
     elif kind == _PROCESS_KIND:
         pid, size = _PROCESS.unpack_from(body)
-        path = os.fsdecode(bytes(_payload(body, _PROCESS.size, size)).split(b"\0")[0])
+        path = os.fsdecode(bytes(_slice_packet_payload(body, _PROCESS.size, size)).split(b"\0")[0])
         log.names[_checked_id(pid)] = os.path.basename(path)[:15]  # noqa: PTH119 - a name
     elif kind == _THREAD_KIND:
         pid, tid = _PROCESS.unpack_from(body)
@@ -109,13 +111,13 @@ def _add_item(log: GriffinLog, kind: int, body: memoryview) -> None:
         pid, base, size = _PAGES.unpack_from(body)
         if base + size > _MAX_ADDRESS:
             raise ValueError(f"pages at {base:#x}")
-        pages = CodePages(_checked_id(pid), base, _payload(body, _PAGES.size, size))
+        pages = CodePages(_checked_id(pid), base, _slice_packet_payload(body, _PAGES.size, size))
         log.memory_events.append(pages)
     elif kind == _FORK_KIND:
         log.memory_events.append(ProcessFork(*map(_checked_id, _FORK.unpack_from(body))))
 
 
-def _payload(body: memoryview, start: int, size: int) -> memoryview:
+def _slice_packet_payload(body: memoryview, start: int, size: int) -> memoryview:
     if size > len(body) - start:
         raise ValueError(f"{size:#x} bytes in {len(body) - start:#x}")
     return body[start : start + size]

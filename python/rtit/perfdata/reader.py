@@ -91,7 +91,7 @@ class PerfData:
             attrs = self._read_attrs()
             self._layouts = SampleLayouts(attrs)
             self._decoder = RecordDecoder(self._file, self._layouts, self.path)
-            self.events = self._name(attrs)
+            self.events = self._name_events(attrs)
             self.info = self._read_info()
         except BaseException:
             self.close()
@@ -111,7 +111,7 @@ class PerfData:
 
     @property
     def incomplete(self) -> str | None:
-        """Why the file ends early, in one sentence; None if it is complete."""
+        """One sentence that says why the file ends early; None if it is complete."""
         reasons = (file.scan.incomplete for file in self._files)
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -156,7 +156,7 @@ class PerfData:
     # Records
 
     def records(self) -> Iterator[Record]:
-        """All records, in file order. A type without a class is a `records.RawRecord`.
+        """Yield all records, in file order. A type without a class is a `records.RawRecord`.
 
         The other files of a directory and decompressed records come last. Raises PerfDataError for
         a record that is too short for its type.
@@ -165,7 +165,7 @@ class PerfData:
             yield from records_of_file
 
     def records_by_file(self) -> Iterator[Iterator[Record]]:
-        """The same records, one iterator for each file of the recording."""
+        """Return the same records, one iterator for each file of the recording."""
         return (file.records(self._layouts, self.path) for file in self._files)
 
     def record_at(self, file_index: int, offset: int) -> Record:
@@ -219,7 +219,7 @@ class PerfData:
             self._layouts,
             self.path,
             self.events,
-            aux.index_event_ids(self._indexed(records.IdIndex), self.path),
+            aux.index_event_ids(self._decode_indexed_records(records.IdIndex), self.path),
             self.time_conversion,
         )
         self._dropped_bytes["samples"] = chunks.dropped_bytes
@@ -247,15 +247,15 @@ class PerfData:
         """
         found: dict[int, tuple[int, int]] = {}
         machines: set[int] = set()
-        for record in self._indexed(records.IdIndex):
+        for record in self._decode_indexed_records(records.IdIndex):
             found |= {event_id: (machine, vcpu) for event_id, machine, vcpu in record.machines}
             machines |= {machine for _, machine, _ in record.machines}
             if len(found) > _MAX_GUEST_IDS:
                 message = f"events of virtual machines beyond {_MAX_GUEST_IDS:,}"
-                raise self._error(message, record.offset, len(found))
+                raise self._error_at_offset(message, record.offset, len(found))
             if len(machines) > _MAX_GUESTS:
                 message = f"virtual machines beyond {_MAX_GUESTS:,}"
-                raise self._error(message, record.offset, len(machines))
+                raise self._error_at_offset(message, record.offset, len(machines))
         return found
 
     @cached_property
@@ -264,7 +264,7 @@ class PerfData:
         found: dict[tuple[int, int], int] = {}
         if not self.guest_ids:  # raises if there are too many
             return found
-        for record in self._indexed(records.IdIndex):
+        for record in self._decode_indexed_records(records.IdIndex):
             threads = {event_id: tid for event_id, _, _, tid in record.entries}
             found |= {(pid, threads[event_id]): vcpu for event_id, pid, vcpu in record.machines}
         return found
@@ -282,7 +282,7 @@ class PerfData:
     def time_conversion(self) -> TimeConversion | None:
         """TSC ticks <-> ns of the perf clock; None if the file does not have it."""
         found = self.info.time_conversion if self.info else None
-        for record in self._indexed(records.TimeConv):
+        for record in self._decode_indexed_records(records.TimeConv):
             if found is None:
                 try:
                     numbers = (record.time_shift, record.time_mult, record.time_zero)
@@ -315,32 +315,32 @@ class PerfData:
     @property
     def hostname(self) -> str | None:
         """The machine's name."""
-        return self._string(Feature.HOSTNAME)
+        return self._feature_string(Feature.HOSTNAME)
 
     @property
     def release(self) -> str | None:
         """The kernel's release."""
-        return self._string(Feature.OSRELEASE)
+        return self._feature_string(Feature.OSRELEASE)
 
     @property
     def version(self) -> str | None:
         """The version of the program that wrote the file."""
-        return self._string(Feature.VERSION)
+        return self._feature_string(Feature.VERSION)
 
     @property
     def arch(self) -> str | None:
         """The machine's architecture, such as x86_64."""
-        return self._string(Feature.ARCH)
+        return self._feature_string(Feature.ARCH)
 
     @property
     def cpuid(self) -> str | None:
         """vendor,family,model,stepping. Decoders need it for errata."""
-        return self._string(Feature.CPUID)
+        return self._feature_string(Feature.CPUID)
 
     @property
     def cpu_description(self) -> str | None:
         """The CPU's name; in files of rtit, its facts."""
-        return self._string(Feature.CPUDESC)
+        return self._feature_string(Feature.CPUDESC)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -378,7 +378,7 @@ class PerfData:
         while end - start >= RECORD_HEADER.size:
             header = RecordHeader(start, *RECORD_HEADER.unpack_from(self._file, start))
             if not RECORD_HEADER.size <= header.size <= end - start:
-                raise self._error("bad size of a build id", start, header.size)
+                raise self._error_at_offset("bad size of a build id", start, header.size)
             headers.append(header)
             start += header.size
         return [self._decoder.decode_as(records.BuildId, header) for header in headers]
@@ -393,8 +393,8 @@ class PerfData:
 
     # Private
 
-    def _indexed(self, cls: type[_Indexed]) -> Iterator[_Indexed]:
-        """The indexed records of a class without sample_id."""
+    def _decode_indexed_records(self, cls: type[_Indexed]) -> Iterator[_Indexed]:
+        """Yield the indexed records of a class without sample_id."""
         for header in self._scan.indexed[cls.layout.number]:
             yield self._decoder.decode_as(cls, header)
 
@@ -411,7 +411,7 @@ class PerfData:
             if decompressed is not None:
                 yield decompressed
 
-    def _error(self, message: str, offset: int, value: object = None) -> PerfDataError:
+    def _error_at_offset(self, message: str, offset: int, value: object = None) -> PerfDataError:
         return PerfDataError(message, source=self.path, offset=offset, value=value)
 
     def _read_feature_table(self) -> dict[int, tuple[int, int]]:
@@ -443,26 +443,30 @@ class PerfData:
         bytes_left = min(8 * _MAX_IDS, len(self._file))
         entry = self.header.entry_size
         if self.header.attrs.size // entry > _MAX_ATTRS:
-            raise self._error("more attrs than any recording has", 32, self.header.attrs.size)
+            raise self._error_at_offset(
+                "more attrs than any recording has", 32, self.header.attrs.size
+            )
         for start in range(self.header.attrs.offset, self.header.attrs.end, entry):
             ids_entry = start + entry - SECTION_ENTRY.size
             attr = Attr.decode(self._file[start:ids_entry])
             offset, size = SECTION_ENTRY.unpack_from(self._file, ids_entry)
             bytes_left -= size
             if offset + size > len(self._file) or size % 8 or bytes_left < 0:
-                raise self._error("bad section of an event's ids", ids_entry, size)
-            found.append((attr, _words(self._file[offset : offset + size])))
+                raise self._error_at_offset("bad section of an event's ids", ids_entry, size)
+            found.append((attr, _unpack_u64_words(self._file[offset : offset + size])))
         return found
 
     def _read_attr_record(self, header: RecordHeader) -> tuple[Attr, tuple[int, ...]]:
         start, end = header.offset + RECORD_HEADER.size, header.offset + header.size
         size = Attr.decode(self._file[start:end]).size
         if not MIN_ATTR_SIZE <= size <= end - start:
-            raise self._error("bad size of an attr", header.offset, size)
+            raise self._error_at_offset("bad size of an attr", header.offset, size)
         ids = self._file[start + size : end]
-        return Attr.decode(self._file[start : start + size]), _words(ids[: len(ids) // 8 * 8])
+        return Attr.decode(self._file[start : start + size]), _unpack_u64_words(
+            ids[: len(ids) // 8 * 8]
+        )
 
-    def _name(self, attrs: list[tuple[Attr, tuple[int, ...]]]) -> list[Event]:
+    def _name_events(self, attrs: list[tuple[Attr, tuple[int, ...]]]) -> list[Event]:
         """Return the events, with names from EVENT_DESC, which has them in the same order."""
         at = self._feature_cursor(Feature.EVENT_DESC)
         named = unpack_events(at) if at else []
@@ -476,7 +480,7 @@ class PerfData:
         ]
 
     def _read_info(self) -> IntelPtInfo | None:
-        record = next(self._indexed(records.AuxtraceInfo), None)
+        record = next(self._decode_indexed_records(records.AuxtraceInfo), None)
         if record is None:
             return None
         if record.kind != INTEL_PT:
@@ -491,12 +495,12 @@ class PerfData:
             return None
         return Cursor(data, self._feature_ranges[number][0], self.path, f"HEADER_{number.name}")
 
-    def _string(self, number: Feature) -> str | None:
+    def _feature_string(self, number: Feature) -> str | None:
         at = self._feature_cursor(number)
-        return at.string() if at else None
+        return at.read_string() if at else None
 
 
-def _words(data: memoryview) -> tuple[int, ...]:
+def _unpack_u64_words(data: memoryview) -> tuple[int, ...]:
     return tuple(value for (value,) in _U64.iter_unpack(data))
 
 

@@ -67,18 +67,18 @@ class Cursor:
         self._at += size
         return self._data[start : self._at]
 
-    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+    def unpack_struct(self, layout: struct.Struct) -> tuple[Any, ...]:
         """Return the values of the next `layout.size` bytes."""
         return layout.unpack(self.read(layout.size))
 
-    def u32(self) -> int:
+    def read_u32(self) -> int:
         """Return the next unsigned 32-bit integer."""
-        value: int = self.unpack(_U32)[0]
+        value: int = self.unpack_struct(_U32)[0]
         return value
 
-    def string(self) -> str:
+    def read_string(self) -> str:
         """Return a perf header string: u32 length of the padded text, then text with NUL."""
-        return decode_text(self.read(self.u32()))
+        return decode_text(self.read(self.read_u32()))
 
 
 def decode_text(data: bytes | memoryview) -> str:
@@ -437,7 +437,7 @@ class Exit(Record):
 
     @property
     def exit_status(self) -> ExitStatus | None:
-        """How the thread ended, if rtit recorded it."""
+        """The exit status of the thread, if rtit recorded it."""
         return unpack_exit_status(self.rest)
 
     @property
@@ -740,11 +740,11 @@ def bpf_code(at: Cursor) -> Iterator[tuple[int, bytes]]:
     (include/uapi/linux/bpf.h), and its arrays; the pointers in it are offsets of the arrays. Raises
     PerfDataError if the data ends within a program.
     """
-    count = at.u32()
+    count = at.read_u32()
     if count > _MAX_BPF_PROGRAMS:
         raise at.error(f"more than {_MAX_BPF_PROGRAMS} BPF programs", count)
     for _ in range(count):
-        info_size, size, arrays = at.unpack(_BPIL_HEADER)
+        info_size, size, arrays = at.unpack_struct(_BPIL_HEADER)
         info, data = bytes(at.read(info_size)), bytes(at.read(size))
         if len(info) < _BPF_FUNCTIONS.size or arrays & _REQUIRED_ARRAYS != _REQUIRED_ARRAYS:
             continue

@@ -44,7 +44,9 @@ _SAMPLE: tuple[_Field, ...] = (
 )
 
 
-def _layout(fields: tuple[_Field, ...], sample_type: int) -> tuple[struct.Struct, list[str]]:
+def _struct_of_sample_type(
+    fields: tuple[_Field, ...], sample_type: int
+) -> tuple[struct.Struct, list[str]]:
     present = [(format_, names) for bit, format_, names in fields if bit & sample_type]
     all_names = [name for _, names in present for name in names]
     return struct.Struct("<" + "".join(format_ for format_, _ in present)), all_names
@@ -56,8 +58,8 @@ class SampleLayout:
     def __init__(self, attr: Attr) -> None:
         self.sample_type = attr.sample_type
         self.sample_id_all = attr.sample_id_all
-        self._id, self._id_names = _layout(_SAMPLE_ID, attr.sample_type)
-        self._sample, self._sample_names = _layout(_SAMPLE, attr.sample_type)
+        self._id, self._id_names = _struct_of_sample_type(_SAMPLE_ID, attr.sample_type)
+        self._sample_struct, self._sample_names = _struct_of_sample_type(_SAMPLE, attr.sample_type)
 
     @property
     def id_size(self) -> int:
@@ -67,7 +69,7 @@ class SampleLayout:
     @property
     def sample_size(self) -> int:
         """Bytes of the fixed fields of a SAMPLE."""
-        return self._sample.size
+        return self._sample_struct.size
 
     def read_id(self, data: memoryview, offset: int) -> SampleId:
         """Return the sample_id at `offset`. The caller checks that it has `id_size` bytes."""
@@ -76,7 +78,7 @@ class SampleLayout:
 
     def read_sample(self, data: memoryview, offset: int) -> dict[str, int]:
         """Return the fixed fields of a SAMPLE. The caller checks for `sample_size` bytes."""
-        values = self._sample.unpack_from(data, offset)
+        values = self._sample_struct.unpack_from(data, offset)
         return dict(zip(self._sample_names, values, strict=True))
 
     def write_id(self, **values: int) -> bytes:
@@ -139,7 +141,7 @@ _FieldSize = Callable[[Attr, memoryview], int]
 """
 
 
-def _u64(data: memoryview) -> int:
+def _unpack_u64(data: memoryview) -> int:
     return int(_U64.unpack_from(data)[0])
 
 
@@ -147,29 +149,29 @@ def _read_size(attr: Attr, data: memoryview) -> int:
     shape = attr.read_format
     times = bool(shape & _ENABLED) + bool(shape & _RUNNING)
     words_per_event = 1 + bool(shape & _ID) + bool(shape & _LOST)
-    count = _u64(data) if shape & _GROUP else 1
+    count = _unpack_u64(data) if shape & _GROUP else 1
     return 8 * (bool(shape & _GROUP) + times + count * words_per_event)
 
 
 def _branch_stack_size(attr: Attr, data: memoryview) -> int:
-    count = _u64(data)
+    count = _unpack_u64(data)
     hw_index = 8 * bool(attr.branch_sample_type & _HW_INDEX)
     counters = 8 * count if attr.branch_sample_type & _COUNTERS else 0
     return 8 + hw_index + _BRANCH_ENTRY * count + counters
 
 
 def _registers_size(mask: int, data: memoryview) -> int:
-    return 8 + 8 * mask.bit_count() * bool(_u64(data))
+    return 8 + 8 * mask.bit_count() * bool(_unpack_u64(data))
 
 
 def _stack_size(_: Attr, data: memoryview) -> int:
-    size = _u64(data)
+    size = _unpack_u64(data)
     return 16 + size if size else 8
 
 
 _VARIABLE_FIELDS: tuple[tuple[int, _FieldSize], ...] = (
     (SampleType.READ, _read_size),
-    (SampleType.CALLCHAIN, lambda _, data: 8 + 8 * _u64(data)),
+    (SampleType.CALLCHAIN, lambda _, data: 8 + 8 * _unpack_u64(data)),
     (SampleType.RAW, lambda _, data: 4 + int(_U32.unpack_from(data)[0])),
     (SampleType.BRANCH_STACK, _branch_stack_size),
     (SampleType.REGS_USER, lambda attr, data: _registers_size(attr.sample_regs_user, data)),
@@ -182,7 +184,7 @@ _VARIABLE_FIELDS: tuple[tuple[int, _FieldSize], ...] = (
     (SampleType.CGROUP, lambda _, _data: 8),
     (SampleType.DATA_PAGE_SIZE, lambda _, _data: 8),
     (SampleType.CODE_PAGE_SIZE, lambda _, _data: 8),
-    (SampleType.AUX, lambda _, data: 8 + _u64(data)),
+    (SampleType.AUX, lambda _, data: 8 + _unpack_u64(data)),
 )
 
 
@@ -235,7 +237,7 @@ class RecordDecoder:
     def decode(self, header: RecordHeader) -> Record:
         """Return the record. Raises PerfDataError if it is too short."""
         if header.type == records.SAMPLE:
-            return self._sample(header)
+            return self._decode_sample(header)
         end = header.offset + header.size
         sample_id = None
         if header.type < records.FIRST_USER_TYPE:
@@ -249,13 +251,13 @@ class RecordDecoder:
         if cls is None:
             body = bytes(self._file[header.offset + RECORD_HEADER.size : end])
             return records.RawRecord(*header, sample_id, body)
-        return self._typed(cls, header, sample_id, end)
+        return self._decode_record_of_class(cls, header, sample_id, end)
 
     def decode_as(self, cls: type[_AnyRecord], header: RecordHeader) -> _AnyRecord:
         """Return a record without sample_id as `cls`, whatever its type number is."""
-        return self._typed(cls, header, None, header.offset + header.size)
+        return self._decode_record_of_class(cls, header, None, header.offset + header.size)
 
-    def _typed(
+    def _decode_record_of_class(
         self, cls: type[_AnyRecord], header: RecordHeader, sample_id: SampleId | None, end: int
     ) -> _AnyRecord:
         layout = cls.layout
@@ -274,7 +276,7 @@ class RecordDecoder:
             raise header.error(problem, self._source)
         return record
 
-    def _sample(self, header: RecordHeader) -> Record:
+    def _decode_sample(self, header: RecordHeader) -> Record:
         at, record = self.decode_sample_head(header)
         body = bytes(self._file[at : header.offset + header.size])
         if record is None:

@@ -75,7 +75,7 @@ class OutputFile:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._write_error(error) from error
 
     @property
     def offset(self) -> int:
@@ -106,7 +106,7 @@ class OutputFile:
                     self._buffer += part
                 else:
                     self.flush()
-                    self._write(memoryview(part), self._written)
+                    self._write_at(memoryview(part), self._written)
                     self._written += len(part)
             if len(self._buffer) >= _BUFFER_SIZE:
                 self.flush()
@@ -119,7 +119,7 @@ class OutputFile:
         if self._buffer:
             pending, self._buffer = self._buffer, bytearray()
             try:
-                self._write(memoryview(pending), self._written)
+                self._write_at(memoryview(pending), self._written)
             except BaseException:
                 self.failed = True
                 raise
@@ -127,7 +127,7 @@ class OutputFile:
 
     def overwrite(self, offset: int, data: bytes) -> None:
         """Overwrite bytes that were flushed."""
-        self._write(memoryview(data), offset)
+        self._write_at(memoryview(data), offset)
 
     def close(self) -> None:
         """Flush and close; nothing happens the second time."""
@@ -141,7 +141,7 @@ class OutputFile:
             try:
                 os.close(fd)
             except OSError as error:
-                raise self._failed(error) from error
+                raise self._write_error(error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -149,16 +149,16 @@ class OutputFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, data: memoryview, offset: int) -> None:
+    def _write_at(self, data: memoryview, offset: int) -> None:
         try:
             while data:
                 size = os.pwrite(self._fd, data, offset)
                 data = data[size:]
                 offset += size
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._write_error(error) from error
 
-    def _failed(self, error: OSError) -> RecordError:
+    def _write_error(self, error: OSError) -> RecordError:
         return RecordError(f"cannot write {self.path}: {error.strerror}")
 
 
@@ -285,14 +285,14 @@ class Writer:
             filter=filter or None,
             cap_event_trace=int(cap_event_trace),
         )
-        initial_features = self._features()
+        initial_features = self._file_features()
         self._file = OutputFile(path)
         try:
             self._write_header()
             for number, data in initial_features.items():
                 if len(data) < records.MAX_RECORD_SIZE // 2:
-                    self._append(records.HeaderFeature, int(number), tail=data)
-            self._append(records.AuxtraceInfo, INTEL_PT, 0, tail=info.encode())
+                    self._append_record(records.HeaderFeature, int(number), tail=data)
+            self._append_record(records.AuxtraceInfo, INTEL_PT, 0, tail=info.encode())
             self.flush()
         except BaseException:
             self._file.close()
@@ -318,7 +318,9 @@ class Writer:
     def comm(self, pid: int, tid: int, time: int, name: str, by_exec: bool = False) -> None:
         """Write COMM: the thread has this name from now on."""
         misc = Misc.USER | (Misc.COMM_EXEC if by_exec else 0)
-        self._sideband(records.Comm, pid, tid, time, pid, tid, tail=os.fsencode(name), misc=misc)
+        self._write_sideband_record(
+            records.Comm, pid, tid, time, pid, tid, tail=os.fsencode(name), misc=misc
+        )
 
     def mmap2(
         self,
@@ -348,11 +350,13 @@ class Writer:
         else:
             identity = records.Mmap2.pack_inode(major, minor, inode, generation)
         values = (pid, tid, address, size, pgoff, identity, prot, flags)
-        self._sideband(records.Mmap2, pid, tid, time, *values, tail=os.fsencode(path), misc=misc)
+        self._write_sideband_record(
+            records.Mmap2, pid, tid, time, *values, tail=os.fsencode(path), misc=misc
+        )
 
     def fork(self, pid: int, ppid: int, tid: int, ptid: int, time: int) -> None:
         """Write FORK: thread `ptid` of `ppid` created thread `tid` of process `pid`."""
-        self._sideband(records.Fork, ppid, ptid, time, pid, ppid, tid, ptid, time)
+        self._write_sideband_record(records.Fork, ppid, ptid, time, pid, ppid, tid, ptid, time)
 
     def exit(
         self,
@@ -372,11 +376,11 @@ class Writer:
         tail = pack_exit_status(exit_status) if exit_status is not None else b""
         if instructions is not None:
             tail += pack_instructions(instructions)
-        self._sideband(records.Exit, pid, tid, time, *values, tail=tail)
+        self._write_sideband_record(records.Exit, pid, tid, time, *values, tail=tail)
 
     def itrace_start(self, pid: int, tid: int, time: int) -> None:
         """Write ITRACE_START: tracing of the thread began."""
-        self._append(
+        self._append_record(
             records.ItraceStart, pid, tid, sample_id=self._sample_id(pid, tid, time, _PT_ID)
         )
 
@@ -394,9 +398,9 @@ class Writer:
         ):
             sample_id = self._sample_id(pid, tid, when, _SIDEBAND_ID, cpu)
             if wide:
-                self._append(records.SwitchCpuWide, *other, misc=misc, sample_id=sample_id)
+                self._append_record(records.SwitchCpuWide, *other, misc=misc, sample_id=sample_id)
             elif tid:
-                self._append(records.Switch, misc=misc, sample_id=sample_id)
+                self._append_record(records.Switch, misc=misc, sample_id=sample_id)
         self._cpus[after[1]] = cpu
 
     def aux(self, pid: int, tid: int, time: int, offset: int, size: int, flags: int = 0) -> None:
@@ -405,7 +409,7 @@ class Writer:
         `flags` are `records.AuxFlag`.
         """
         sample_id = self._sample_id(pid, tid, time, _PT_ID)
-        self._append(records.Aux, offset, size, flags, sample_id=sample_id)
+        self._append_record(records.Aux, offset, size, flags, sample_id=sample_id)
 
     def text_poke(
         self, pid: int, tid: int, time: int, address: int, new_bytes: bytes, old_bytes: bytes = b""
@@ -423,7 +427,7 @@ class Writer:
         for start in range(0, len(new_bytes), step):
             was, now = old_bytes[start : start + step], new_bytes[start : start + step]
             values = (address + start, len(was), len(now))
-            self._sideband(
+            self._write_sideband_record(
                 records.TextPoke, pid, tid, time, *values, tail=was + now, misc=Misc.USER
             )
 
@@ -458,7 +462,7 @@ class Writer:
         start = expected if offset is None else offset
         values = (len(view) + padding, start, reference_tsc, index, tid, cpu, 0)
         record_offset = self._file.offset
-        self._append(records.Auxtrace, *values, data=(view, bytes(padding)))
+        self._append_record(records.Auxtrace, *values, data=(view, bytes(padding)))
         self._index.append(record_offset)
         self._buffers[buffer] = (index, start + len(view) + padding)
         self.pt_bytes += len(view) + padding
@@ -468,7 +472,7 @@ class Writer:
 
     def flush(self) -> None:
         """Write all records so far, so that they can be read even if this process is killed."""
-        self._check()
+        self._check_is_writable()
         self._file.flush()
         size = self._file.offset - self._data_offset
         self._file.overwrite(DATA_SIZE_OFFSET, struct.pack("<Q", size))
@@ -490,7 +494,7 @@ class Writer:
                 return
             self.flush()
             self._facts.update(facts or {})
-            found = self._features() | {Feature.AUXTRACE: features.pack_index(self._index)}
+            found = self._file_features() | {Feature.AUXTRACE: features.pack_index(self._index)}
             if build_ids:
                 found[Feature.BUILD_ID] = features.pack_build_ids(build_ids)
             sections = sorted(found.items())
@@ -519,8 +523,8 @@ class Writer:
         header = FILE_HEADER.pack(MAGIC, FILE_HEADER.size, entry_size, *sections, 0, 0, 0, 0)
         self._file.append(header + ids + attrs)
 
-    def _features(self) -> dict[Feature, bytes]:
-        """The features that do not depend on the records. The facts can change."""
+    def _file_features(self) -> dict[Feature, bytes]:
+        """Return the features that do not depend on the records. The facts can change."""
         cpus = os.cpu_count() or 1
         return {
             Feature.ARCH: features.pack_string("x86_64"),
@@ -540,7 +544,7 @@ class Writer:
         on = self._cpus.get(tid, 0) if cpu is None else cpu
         return self._layout.write_id(pid=pid, tid=tid, time=time, id=identifier, cpu=on)
 
-    def _sideband(
+    def _write_sideband_record(
         self,
         cls: type[records.Record],
         pid: int,
@@ -551,9 +555,9 @@ class Writer:
         misc: int = 0,
     ) -> None:
         sample_id = self._sample_id(pid, tid, time, _SIDEBAND_ID)
-        self._append(cls, *values, tail=tail, misc=misc, sample_id=sample_id)
+        self._append_record(cls, *values, tail=tail, misc=misc, sample_id=sample_id)
 
-    def _append(
+    def _append_record(
         self,
         cls: type[records.Record],
         *values: object,
@@ -563,13 +567,13 @@ class Writer:
         data: Sequence[bytes | memoryview] = (),
     ) -> None:
         """Write a record, and the `data` after it that its size does not count."""
-        self._check()
+        self._check_is_writable()
         try:
             record = records.encode(cls, *values, tail=tail, misc=misc, sample_id=sample_id)
         except struct.error as error:
             raise ValueError(f"{cls.layout.name}: {error}") from error
         self._file.append(record, *data)
 
-    def _check(self) -> None:
+    def _check_is_writable(self) -> None:
         if self._file.closed or self._file.failed:
             raise RecordError(f"{self._file.path} is closed or damaged: it takes no more records")

@@ -15,7 +15,7 @@ from typing import TypedDict
 from rtit.registers import FULL, Profile, is_canonical
 from rtit.unit.arch_state import ArchState
 from rtit.unit.enables import linear_address
-from rtit.unit.illegal_events import require, require_addresses
+from rtit.unit.illegal_events import require_addresses, require_legal
 from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.snapshots import Snapshot
@@ -62,7 +62,7 @@ class Cpu:
     @arch.setter
     def arch(self, arch: ArchState) -> None:
         tracing = self.unit.registers.trace_en
-        require(not tracing, "the state is set while TraceEn is 1: then events change it")
+        require_legal(not tracing, "the state is set while TraceEn is 1: then events change it")
         self.unit.state.arch = arch
 
     @property
@@ -100,7 +100,7 @@ def require_reachable_ip(cpu: Cpu, ip: int) -> None:
     if cpu.checked and state.trigger_en and state.context_en:
         here = linear_address(cpu.unit, ip)
         follows = _follows_in_straight_code(state.arch, state.ip, here)
-        require(follows, f"{here:#x} is not the next instruction, which is at {state.ip:#x}")
+        require_legal(follows, f"{here:#x} is not the next instruction, which is at {state.ip:#x}")
 
 
 def require_valid_target(cpu: Cpu, target: int, arch: ArchState | None = None) -> None:
@@ -110,24 +110,26 @@ def require_valid_target(cpu: Cpu, target: int, arch: ArchState | None = None) -
         return
     if (cpu.arch if arch is None else arch).bits == 64:
         width = cpu.unit.profile.linear_width
-        require(is_canonical(target, width), f"the target {target:#x} is not canonical")
+        require_legal(is_canonical(target, width), f"the target {target:#x} is not canonical")
     else:
-        require(not target >> 32, f"the target {target:#x} is beyond 32 bits")
+        require_legal(not target >> 32, f"the target {target:#x} is beyond 32 bits")
 
 
-def require_instruction(cpu: Cpu, ip: int, next_ip: int | None = None) -> None:
+def require_instruction_at(cpu: Cpu, ip: int, next_ip: int | None = None) -> None:
     """Require that an instruction at `ip`, followed by one at `next_ip`, is possible."""
     require_reachable_ip(cpu, ip)
     if next_ip is not None:
         require_addresses(next_ip)
         follows = next_ip != ip and _follows_in_straight_code(cpu.arch, ip, next_ip)
-        require(follows or not cpu.checked, f"the instruction after {ip:#x} is at {next_ip:#x}")
+        require_legal(
+            follows or not cpu.checked, f"the instruction after {ip:#x} is at {next_ip:#x}"
+        )
 
 
 def require_cpl(cpu: Cpu, cpl: int, what: str) -> None:
     """Require the CPL at which `what` may be executed."""
     privilege = cpu.arch.privilege
-    require(privilege == cpl or not cpu.checked, f"{what} is executed at CPL {privilege}")
+    require_legal(privilege == cpl or not cpu.checked, f"{what} is executed at CPL {privilege}")
 
 
 def _follows_in_straight_code(arch: ArchState, before: int, after: int) -> bool:

@@ -13,7 +13,7 @@ from rtit.processor.core import (
     apply_changes,
     kernel_entry_changes,
     require_cpl,
-    require_instruction,
+    require_instruction_at,
     require_reachable_ip,
     require_valid_target,
 )
@@ -21,7 +21,7 @@ from rtit.unit.arch_state import CODE_BITS, MODE_FIELDS
 from rtit.unit.events.event_trace import CfeType, EventReport, page_fault_report
 from rtit.unit.events.power import require_awake
 from rtit.unit.events.transfers import AT_ONCE, OperationTimes
-from rtit.unit.illegal_events import require
+from rtit.unit.illegal_events import require_legal
 
 
 def far(
@@ -33,8 +33,8 @@ def far(
     **changes: Unpack[StateChanges],
 ) -> None:
     """Execute a far branch: far JMP, CALL or RET, IRET, SYSRET and the like."""
-    require_instruction(cpu, ip)
-    _transfer(cpu, target, None, times, changes)
+    require_instruction_at(cpu, ip)
+    _execute_far_transfer(cpu, target, None, times, changes)
 
 
 def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[StateChanges]) -> None:
@@ -42,8 +42,8 @@ def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[StateChanges]) -> 
 
     For SYSCALL, operating systems set IA32_FMASK so.
     """
-    require_instruction(cpu, ip)
-    _transfer(cpu, target, None, AT_ONCE, {**kernel_entry_changes(cpu.arch), **changes})
+    require_instruction_at(cpu, ip)
+    _execute_far_transfer(cpu, target, None, AT_ONCE, {**kernel_entry_changes(cpu.arch), **changes})
 
 
 def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[StateChanges]) -> None:
@@ -52,10 +52,10 @@ def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[StateChan
     Raises IllegalEvent at another CPL, and if `bits`, the code width, is not 16, 32 or 64.
     """
     require_cpl(cpu, 0, "a return to user code")
-    require(bits in CODE_BITS, f"code has 16, 32 or 64 bits, not {bits}")
+    require_legal(bits in CODE_BITS, f"code has 16, 32 or 64 bits, not {bits}")
     cs_l, cs_d = CODE_BITS[bits]
     user = StateChanges(cpl=3, cs_l=cs_l, cs_d=cs_d, interrupt_flag=True)
-    _transfer(cpu, target, None, AT_ONCE, {**user, **changes})
+    _execute_far_transfer(cpu, target, None, AT_ONCE, {**user, **changes})
 
 
 def iret(
@@ -69,12 +69,12 @@ def iret(
     """Execute IRET at `ip`; `changes` are all that it restores, except RFLAGS.IF, which is 1
     after a return to a higher CPL. IllegalEvent if that were a lower CPL.
     """
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     was, cpl = cpu.arch.privilege, apply_changes(cpu.arch, changes).privilege
-    require(cpl >= was, f"IRET leads from CPL {was} to CPL {cpl}")
+    require_legal(cpl >= was, f"IRET leads from CPL {was} to CPL {cpl}")
     if cpl > was:
         changes = {"interrupt_flag": True, **changes}
-    _transfer(cpu, target, None, times, changes, EventReport(CfeType.IRET), ip)
+    _execute_far_transfer(cpu, target, None, times, changes, EventReport(CfeType.IRET), ip)
 
 
 def interrupt(
@@ -90,7 +90,9 @@ def interrupt(
     RFLAGS.IF=0.
     """
     report = EventReport(CfeType.INTR, vector)
-    _transfer(cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report)
+    _execute_far_transfer(
+        cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report
+    )
 
 
 def exception(
@@ -109,7 +111,9 @@ def exception(
     `cr2`, the linear address, makes it a page fault.
     """
     report = EventReport(CfeType.INTR, vector) if cr2 is None else page_fault_report(cr2)
-    _transfer(cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report)
+    _execute_far_transfer(
+        cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report
+    )
 
 
 def software_interrupt(
@@ -122,9 +126,11 @@ def software_interrupt(
     **changes: Unpack[StateChanges],
 ) -> None:
     """Execute INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0, RFLAGS.IF as in `exception`."""
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     report = EventReport(CfeType.INTR, vector)
-    _transfer(cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report)
+    _execute_far_transfer(
+        cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report
+    )
 
 
 def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges]) -> None:
@@ -137,7 +143,7 @@ def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges])
         raise UsageError(f"{min(wrong)} does not change without a branch")
     if changes.keys() - {"interrupt_flag"}:
         require_cpl(cpu, 0, "a change of mode")
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     cpu.unit.change_mode(ip, next_ip, replace(cpu.arch, **changes))
 
 
@@ -152,7 +158,7 @@ def user_interrupt(cpu: Cpu, ip: int, handler: int, vector: int) -> None:
 def uiret(cpu: Cpu, ip: int, target: int) -> None:
     """Execute UIRET at `ip` to `target`, at CPL 3."""
     require_cpl(cpu, 3, "UIRET")
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.uiret(ip, target)
 
@@ -160,11 +166,11 @@ def uiret(cpu: Cpu, ip: int, target: int) -> None:
 def mov_cr3(cpu: Cpu, ip: int, next_ip: int, value: int) -> None:
     """Execute MOV to CR3, at CPL 0."""
     require_cpl(cpu, 0, "MOV CR3")
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     cpu.unit.mov_cr3(ip, next_ip, replace(cpu.arch, cr3=value))
 
 
-def _transfer(
+def _execute_far_transfer(
     cpu: Cpu,
     target: int,
     event_ip: int | None,
@@ -174,8 +180,10 @@ def _transfer(
     report_ip: int | None = None,
 ) -> None:
     arch = cpu.arch
-    require(not arch.in_enclave, "code in an enclave is left by EEXIT or an asynchronous exit")
-    require(not arch.wait_for_sipi, "a processor that waits for SIPI has another event")
+    require_legal(
+        not arch.in_enclave, "code in an enclave is left by EEXIT or an asynchronous exit"
+    )
+    require_legal(not arch.wait_for_sipi, "a processor that waits for SIPI has another event")
     require_awake(cpu.unit, "an instruction or event comes to a processor")
     if event_ip is not None:
         require_reachable_ip(cpu, event_ip)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rtit.processor.core import Cpu, require_cpl, require_instruction, require_reachable_ip
+from rtit.processor.core import Cpu, require_cpl, require_instruction_at, require_reachable_ip
 from rtit.unit.arch_state import ArchState
 from rtit.unit.enables import linear_address, switch_context
 from rtit.unit.events.enclave import leave_enclave
 from rtit.unit.events.event_trace import CfeType, EventReport
 from rtit.unit.events.power import C0, C1, require_awake, require_duration
-from rtit.unit.illegal_events import require, require_no_transaction
+from rtit.unit.illegal_events import require_legal, require_no_transaction
 
 
 def mwait(
@@ -19,7 +19,7 @@ def mwait(
     `entered` False: it does not sleep, because the monitor is not armed or a virtual interrupt is
     delivered. An MWAIT that faults or exits is only the exception or VM exit.
     """
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     require_awake(cpu.unit, "MWAIT is executed by a processor")
     if entered:
         asked = hints & 0xFF, extensions & 3
@@ -29,7 +29,7 @@ def mwait(
 
 def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = True) -> None:
     """Execute UMWAIT or TPAUSE at `ip`; bit 0 of `register` asks for C0.1, else C0.2."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     require_awake(cpu.unit, "UMWAIT or TPAUSE is executed by a processor")
     if entered:
         sub_state = 1 if register & 1 else 2
@@ -40,7 +40,7 @@ def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = Tr
 def halt(cpu: Cpu, ip: int, next_ip: int) -> None:
     """Execute HLT at `ip`: C1. Raises IllegalEvent above CPL 0."""
     require_cpl(cpu, 0, "HLT")
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     require_awake(cpu.unit, "HLT is executed by a processor")
     cpu.unit.sleep(ip, C1)
     cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
@@ -56,7 +56,7 @@ def duty_cycle(cpu: Cpu, ip: int, state: int, *, ticks: int = 0) -> None:
 def resolve_deeper(cpu: Cpu, state: int, sub_state: int = 0) -> None:
     """Move the sleeping thread to another C-state. Raises IllegalEvent unless it sleeps."""
     sleeps = cpu.unit.state.asleep or cpu.unit.state.in_unreported_sleep
-    require(sleeps, "a C-state resolves to another, but the processor does not sleep")
+    require_legal(sleeps, "a C-state resolves to another, but the processor does not sleep")
     cpu.unit.sleep(cpu.unit.state.ip, state, sub_state)
 
 
@@ -88,7 +88,7 @@ def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
     VMX operation, where INIT is blocked or causes a VM exit.
     """
     vmx = cpu.arch.vmx
-    require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
+    require_legal(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
     require_awake(cpu.unit, "INIT comes to a processor")
     require_reachable_ip(cpu, ip)
     require_no_transaction(cpu.arch, "INIT")

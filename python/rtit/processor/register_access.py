@@ -13,7 +13,7 @@ from rtit.registers.access_rules import wrmsr_faults
 from rtit.registers.msr import OUTPUT_MASK_PTRS
 from rtit.unit.arch_state import MASK64
 from rtit.unit.events.xsave import XSAVE_AREA_SIZE
-from rtit.unit.illegal_events import require, require_bits
+from rtit.unit.illegal_events import require_bits, require_legal
 
 _TRACE_EN, _FABRIC_EN = CTL["TraceEn"].mask, CTL["FabricEn"].mask
 
@@ -77,11 +77,13 @@ def _require_configured_output(cpu: Cpu, ctl: int) -> None:
         return
     if ctl & _FABRIC_EN:
         there = unit.output.fabric is not None
-        require(there, "FabricEn is set, but the processor was made without `fabric`")
+        require_legal(there, "FabricEn is set, but the processor was made without `fabric`")
         return
     output = current.output_base, current.read(Msr.OUTPUT_MASK_PTRS)
     reset = output == (0, OUTPUT_MASK_PTRS.reset)
-    require(not reset, "TraceEn is set before IA32_RTIT_OUTPUT_BASE and _MASK_PTRS say where to")
+    require_legal(
+        not reset, "TraceEn is set before IA32_RTIT_OUTPUT_BASE and _MASK_PTRS say where to"
+    )
 
 
 def cpuid(cpu: Cpu, leaf: int, subleaf: int = 0) -> Leaf:

@@ -10,7 +10,7 @@ from rtit.processor.core import (
     apply_changes,
     kernel_entry_changes,
     require_cpl,
-    require_instruction,
+    require_instruction_at,
     require_reachable_ip,
     require_valid_target,
 )
@@ -20,14 +20,14 @@ from rtit.unit.events.vmx import EntryFailure
 
 def eenter(cpu: Cpu, ip: int, target: int, *, debug: bool = False, opt_in: bool = False) -> None:
     """Execute ENCLU[EENTER]; see `TraceUnit.enclave_enter`."""
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.enclave_enter(ip, target, debug=debug, opt_in=opt_in)
 
 
 def eresume(cpu: Cpu, ip: int, target: int | None = None) -> None:
     """Execute ENCLU[ERESUME]; see `TraceUnit.enclave_resume`."""
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     if target is not None:
         require_valid_target(cpu, target)
     cpu.unit.enclave_resume(ip, target)
@@ -35,7 +35,7 @@ def eresume(cpu: Cpu, ip: int, target: int | None = None) -> None:
 
 def eexit(cpu: Cpu, ip: int, target: int) -> None:
     """Execute ENCLU[EEXIT]."""
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.enclave_exit(ip, target)
 
@@ -63,7 +63,7 @@ def aex(
 def getsec(cpu: Cpu, ip: int, next_ip: int) -> None:
     """Execute GETSEC[SENTER] or GETSEC[ENTERACCS], at CPL 0."""
     require_cpl(cpu, 0, "GETSEC")
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     cpu.unit.getsec(ip, next_ip)
 
 
@@ -139,32 +139,32 @@ def smm_vm_entry(
     that it interrupted.
     """
     executive = cpu.unit.state.executive
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     arch = apply_changes(executive.arch, changes) if executive is not None and changes else None
     cpu.unit.smm_vm_entry(ip, target, controls, arch)
 
 
 def vmxon(cpu: Cpu, ip: int, next_ip: int) -> None:
     """Execute VMXON; see `TraceUnit.vmxon`."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     cpu.unit.vmxon(ip, next_ip)
 
 
 def vmxoff(cpu: Cpu, ip: int, next_ip: int) -> None:
     """Execute VMXOFF."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     cpu.unit.vmxoff(ip, next_ip)
 
 
 def vmptrld(cpu: Cpu, ip: int, next_ip: int, pointer: int) -> None:
     """Execute a successful VMPTRLD of `pointer`."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     cpu.unit.vmptrld(ip, next_ip, pointer)
 
 
 def vmclear(cpu: Cpu, ip: int, next_ip: int, pointer: int) -> None:
     """Execute a successful VMCLEAR of `pointer`."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     cpu.unit.vmclear(ip, next_ip, pointer)
 
 
@@ -183,7 +183,7 @@ def vm_entry(
     state to the guest's. Returns how it failed, if it did; see `TraceUnit.vm_entry`.
     """
     guest = apply_changes(cpu.unit.state.arch, changes)
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     require_valid_target(cpu, target, guest)
     return cpu.unit.vm_entry(
         ip, target, guest, controls, fails=fails, next_ip=next_ip, host_ip=host_ip

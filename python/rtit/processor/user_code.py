@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rtit.processor.core import Cpu, require_instruction, require_reachable_ip, require_valid_target
+from rtit.processor.core import (
+    Cpu,
+    require_instruction_at,
+    require_reachable_ip,
+    require_valid_target,
+)
 from rtit.unit.enables import linear_address
 from rtit.unit.events.inserted_packets import BlockItems
-from rtit.unit.illegal_events import require
+from rtit.unit.illegal_events import require_legal
 
 
 def retire(cpu: Cpu, next_ip: int) -> None:
@@ -23,49 +28,49 @@ def retire(cpu: Cpu, next_ip: int) -> None:
 
 def conditional(cpu: Cpu, ip: int, next_ip: int, target: int, taken: bool) -> None:
     """Execute Jcc, J*CXZ or LOOP*, to `target` if `taken`, else to `next_ip`."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     require_valid_target(cpu, target)
     cpu.unit.conditional(ip, next_ip, target, taken)
 
 
 def jump(cpu: Cpu, ip: int, target: int) -> None:
     """Execute a direct near JMP."""
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.jump(ip, target)
 
 
 def call(cpu: Cpu, ip: int, next_ip: int, target: int) -> None:
     """Execute a direct near CALL."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     require_valid_target(cpu, target)
     cpu.unit.call(ip, next_ip, target)
 
 
 def indirect_jump(cpu: Cpu, ip: int, target: int) -> None:
     """Execute an indirect near JMP."""
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.indirect_jump(ip, target)
 
 
 def indirect_call(cpu: Cpu, ip: int, next_ip: int, target: int) -> None:
     """Execute an indirect near CALL."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     require_valid_target(cpu, target)
     cpu.unit.indirect_call(ip, next_ip, target)
 
 
 def ret(cpu: Cpu, ip: int, target: int, operand_size: int | None = None) -> None:
     """Execute a near RET; `operand_size` is 16, 32 or 64, by default the width of the code."""
-    require_instruction(cpu, ip)
+    require_instruction_at(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.ret(ip, target, operand_size)
 
 
 def begin_transaction(cpu: Cpu, ip: int, next_ip: int) -> None:
     """Execute XBEGIN or an XACQUIRE lock at `ip`. A nested one sends no packet."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     if cpu.unit.state.arch.in_tx:
         cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
     else:
@@ -77,11 +82,11 @@ def end_transaction(cpu: Cpu, ip: int, next_ip: int, *, outermost: bool = True) 
 
     Raises IllegalEvent outside a transaction.
     """
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     if outermost:
         cpu.unit.commit_transaction(ip, next_ip)
     else:
-        require(cpu.unit.state.arch.in_tx, "no transaction is under way")
+        require_legal(cpu.unit.state.arch.in_tx, "no transaction is under way")
         cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
 
 
@@ -97,7 +102,7 @@ def abort_transaction(cpu: Cpu, ip: int, target: int) -> None:
 
 def ptwrite(cpu: Cpu, ip: int, next_ip: int, value: int, size: int = 8) -> None:
     """Execute PTWRITE at `ip` of 4 or 8 bytes. Raises UndefinedOpcode if it is not supported."""
-    require_instruction(cpu, ip, next_ip)
+    require_instruction_at(cpu, ip, next_ip)
     cpu.unit.ptwrite(ip, next_ip, value, size)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from rtit.image import KERNEL_START, MappingLookup, has_file
 from rtit.image.image import has_reused_addresses
-from rtit.profile.losses import Losses
+from rtit.profile.losses import ProfileLosses
 from rtit.profile.tables import NO_BINARY, Binary, Edges, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
@@ -47,7 +47,9 @@ class _MappingEpochs:
         self._images = images
         self._changes: dict[int, NDArray[np.uint64]] = {}
 
-    def epochs(self, pids: NDArray[np.int32], times: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    def epoch_of_each_row(
+        self, pids: NDArray[np.int32], times: NDArray[np.uint64]
+    ) -> NDArray[np.uint32]:
         """Return the number of the mapping period of each row."""
         found = np.zeros(len(pids), np.uint32)
         for pid in np.unique(pids).tolist():
@@ -57,7 +59,7 @@ class _MappingEpochs:
                 found[mask] = np.searchsorted(changes, times[mask], "right")
         return found
 
-    def mappings(self, pid: int, epoch: int) -> list[Mapping]:
+    def mappings_in_epoch(self, pid: int, epoch: int) -> list[Mapping]:
         """Return the mappings of a process in a period."""
         changes, found = self._changes_of(pid), list(self._images.mappings(pid))
         if not len(changes):
@@ -99,36 +101,36 @@ def mapping_periods(
             if has_several_threads
             else np.full(len(batch), stream.tid, np.int32)
         )
-        return pids, epochs.epochs(pids, times)
+        return pids, epochs.epoch_of_each_row(pids, times)
 
     runs = BoundedCounter("i4 u4 u8 u4", stream.max_counters)
     edges = BoundedCounter("i4 u4 u8 u8 u1", stream.max_counters, kind_column=4)
     for branches in stream.branches():
         found = process_and_epoch(branches, branches.time)
-        edges.add(*found, branches.source, branches.target, branches.kind)
+        edges.add_rows(*found, branches.source, branches.target, branches.kind)
     for rows in stream.rows():
-        runs.add(*process_and_epoch(rows, rows.time), rows.start, rows.instructions)
+        runs.add_rows(*process_and_epoch(rows, rows.time), rows.start, rows.instructions)
         if has_several_threads:
             _count_by_thread(thread_counts, rows)
     sums = _SumsByEpoch(runs), _SumsByEpoch(edges)
     others: tuple[int, dict[int, int]] = runs.uncounted, edges.uncounted_by_kind
     for key in np.union1d(sums[0].keys, sums[1].keys).tolist():
         totals = Totals(
-            RunTotals(*sums[0].rows(key)).replace(uncounted=others[0]),
-            EdgeTotals(*sums[1].rows(key)).replace(uncounted_by_kind=others[1]),
+            RunTotals(*sums[0].rows_of_key(key)).replace(uncounted=others[0]),
+            EdgeTotals(*sums[1].rows_of_key(key)).replace(uncounted_by_kind=others[1]),
         )
         others = 0, {}
-        yield MappingPeriod(totals, epochs.mappings(key >> 32, key & 0xFFFF_FFFF))
+        yield MappingPeriod(totals, epochs.mappings_in_epoch(key >> 32, key & 0xFFFF_FFFF))
 
 
 class _SumsByEpoch:
     """Sums by process and mapping period."""
 
     def __init__(self, counter: BoundedCounter) -> None:
-        pids, epochs, *self._columns = counter.columns()
+        pids, epochs, *self._columns = counter.take_sorted_columns()
         self.keys = pids.astype(np.int64) << 32 | epochs.astype(np.int64)
 
-    def rows(self, key: int) -> list[Any]:
+    def rows_of_key(self, key: int) -> list[Any]:
         """Return the rows of a key."""
         begin, end = np.searchsorted(self.keys, [key, key + 1]).tolist()
         return [column[begin:end] for column in self._columns]
@@ -197,21 +199,21 @@ class ProfileBuilder:
         self._runs = BoundedCounter("i4 u8 u4", max_counters)
         self._edges = BoundedCounter("i4 u8 i4 u8 u1", max_counters, kind_column=4)
 
-    def add(self, period: MappingPeriod) -> bool:
+    def add_mapping_period(self, period: MappingPeriod) -> bool:
         """Add the counts of a mapping period; return whether any may be in no file."""
         regions = MappingLookup(period.mappings)
         numbers = np.array([*map(self.binary_number, regions.mappings), NO_BINARY], np.int32)
 
-        def locate(ips: Any) -> tuple[Any, Any]:
-            rows, offsets = regions.find(ips, ips)
+        def locate_ips(ips: Any) -> tuple[Any, Any]:
+            rows, offsets = regions.find_mappings(ips, ips)
             binary = numbers[rows]
             return binary, np.where(binary == NO_BINARY, ips, offsets)
 
         runs, edges = period.totals.runs, period.totals.edges
-        binary, offsets = locate(runs.start)
+        binary, offsets = locate_ips(runs.start)
         self.add_runs(binary, offsets, runs.instructions, runs.count)
-        ends = *locate(edges.source), *locate(edges.target)
-        self._edges.add(*ends, edges.kind, count=edges.count)
+        ends = *locate_ips(edges.source), *locate_ips(edges.target)
+        self._edges.add_rows(*ends, edges.kind, count=edges.count)
         self._runs.uncounted_by_kind[0] += runs.uncounted
         self._edges.uncounted_by_kind.update(edges.uncounted_by_kind)
         return bool((binary == NO_BINARY).any() or runs.uncounted)
@@ -220,7 +222,7 @@ class ProfileBuilder:
         """Add runs of binaries, by number; NO_BINARY for code in no file."""
         # callers may have wider integers
         binary = binary.astype(np.int32, copy=False)
-        self._runs.add(binary, offset, instructions.astype(np.uint32, copy=False), count=count)
+        self._runs.add_rows(binary, offset, instructions.astype(np.uint32, copy=False), count=count)
 
     def binary_number(self, mapping: Mapping) -> int:
         """Return the number of a mapping's binary, and note its code; NO_BINARY if it has none."""
@@ -238,13 +240,15 @@ class ProfileBuilder:
             self.files[number].mapped_ranges.add((mapping.offset, mapping.end - mapping.start))
         return number
 
-    def binaries(self, losses: Losses) -> tuple[list[Binary], Edges]:
+    def build_binaries(self, losses: ProfileLosses) -> tuple[list[Binary], Edges]:
         """Return all binaries and all edges, and add the code in no file to `losses`.
 
         A binary of which nothing ran is included.
         """
-        runs = self._runs.columns()
-        source_binary, source, target_binary, target, kind, count = self._edges.columns()
+        runs = self._runs.take_sorted_columns()
+        source_binary, source, target_binary, target, kind, count = (
+            self._edges.take_sorted_columns()
+        )
         losses.uncounted_runs, losses.uncounted_transfers = (
             self._runs.uncounted,
             self._edges.uncounted,
@@ -284,14 +288,14 @@ class ProfileBuilder:
 def build_profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     """Decode the streams and return the counts by binary. Raises what decoding raises."""
     builder = ProfileBuilder(trace.images.files, trace.max_counters)
-    losses = Losses(incomplete=trace.incomplete)
+    losses = ProfileLosses(incomplete=trace.incomplete)
     threads: list[tuple[str, int]] = []
     unmapped: Counter[Function] = Counter()
     for stream in streams:
         has_unmapped = False
         thread_counts: Counter[int] = Counter()
         for period in mapping_periods(stream, trace.images, thread_counts):
-            has_unmapped |= builder.add(period)
+            has_unmapped |= builder.add_mapping_period(period)
             del period
         counts = stream.counts()
         if len(stream.thread_ids) > 1:
@@ -306,19 +310,19 @@ def build_profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
         if has_unmapped:
             unmapped += unmapped_code(trace, stream)
     losses.problems = [str(problem) for problem in trace.image_problems]
-    binaries, edges = builder.binaries(losses)
+    binaries, edges = builder.build_binaries(losses)
     program = _program_path(trace)
     main = next((each for each in binaries if program in (each.path, None)), None)
     transfers = {
         kind: int(edges.count[edges.kind == kind].sum()) + builder.uncounted_transfers[kind]
         for kind in End
     }
-    binaries_run = [each for each in binaries if each.instructions]
+    binaries_run = [each for each in binaries if each.executed_instructions]
     total = sum(count for _, count in threads)
     return Profile(binaries_run, main, total, losses, threads, transfers, unmapped)
 
 
-def _add_unknown_loops(trace: Trace, stream: Stream, counted: int, losses: Losses) -> int:
+def _add_unknown_loops(trace: Trace, stream: Stream, counted: int, losses: ProfileLosses) -> int:
     """Add the loops without packets to `losses`; return the instructions of their further
     iterations.
     """
@@ -354,7 +358,7 @@ def _make_binary(
         np.asarray(counted["size"]),
         np.asarray(counted["kind"]),
         np.asarray(counted["count"]),
-        edges.select(mask),
+        edges.select_rows(mask),
     )
     return binary, unknown
 

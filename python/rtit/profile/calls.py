@@ -41,7 +41,7 @@ class CallContexts:
         # by `_context_key`; built for the second stream
         self._numbers: dict[int, int] = {}
 
-    def add(self, columns: Mapping[str, memoryview], calls: Sequence[int]) -> None:
+    def add_stream_contexts(self, columns: Mapping[str, memoryview], calls: Sequence[int]) -> None:
         """Add the contexts of a stream, as `StreamDecoder.calls` returns them.
 
         `calls` maps the call numbers of the stream to those of the `CallTable`.
@@ -54,13 +54,13 @@ class CallContexts:
         rows = zip(columns["parent"], columns["call"], columns["own"], strict=True)
         for parent, call, instructions in rows:
             merged_parent = numbers[parent] if parent != NO_INDEX else -1
-            number = self._number(merged_parent, calls[call], merges=merges)
+            number = self._number_of_context(merged_parent, calls[call], merges=merges)
             numbers.append(number)
             if instructions and not self._instructions[number]:
                 self._executed.append(number)
             self._instructions[number] += instructions
 
-    def _number(self, parent: int, call: int, *, merges: bool) -> int:
+    def _number_of_context(self, parent: int, call: int, *, merges: bool) -> int:
         number = len(self._calls)
         if merges:
             known = self._numbers.setdefault(_context_key(parent, call), number)
@@ -78,7 +78,7 @@ class CallContexts:
         """Iterate over contexts in which something ran, with their instructions."""
         return ((number, self._instructions[number]) for number in self._executed)
 
-    def calls(self, context: int) -> Iterator[tuple[int, int]]:
+    def calls_up_to_root(self, context: int) -> Iterator[tuple[int, int]]:
         """Iterate from a context to its outermost parent, with the call of each."""
         while context >= 0:
             yield context, self._calls[context]
@@ -127,17 +127,19 @@ class CallTable:
     def __len__(self) -> int:
         return len(self.source)
 
-    def locations(self, number: int) -> tuple[CodeLocation, CodeLocation]:
+    def caller_and_callee(self, number: int) -> tuple[CodeLocation, CodeLocation]:
         """Return caller and callee of a call."""
         source = CodeLocation(self.source_binary[number], self.source[number])
         return source, CodeLocation(self._target_binary[number], self._target[number])
 
-    def totals(self, number: int) -> CallTotals:
+    def counts_of_call(self, number: int) -> CallTotals:
         """Return the counts of a call."""
         target = CodeLocation(self._target_binary[number], self._target[number])
         return CallTotals(target, self._count[number], self._inclusive[number])
 
-    def add(self, source: CodeLocation, target: CodeLocation, count: int, inclusive: int) -> int:
+    def add_calls(
+        self, source: CodeLocation, target: CodeLocation, count: int, inclusive: int
+    ) -> int:
         """Add calls from one location to another, and return their number."""
         number = self._numbers.setdefault(_call_key(source, target), len(self))
         if number == len(self):
@@ -179,9 +181,9 @@ def count_calls(
                     name = _last_function_at(trace, stream.tid, end.offset, start_time)
                     # equal names share one object
                     result.unmapped_functions[end] = names.setdefault(name, name)
-            numbers.append(result.add(*pair, count, inclusive))
+            numbers.append(result.add_calls(*pair, count, inclusive))
         if contexts:
-            result.contexts.add(columns, numbers)
+            result.contexts.add_stream_contexts(columns, numbers)
         stream.discard_decoder()
     return result
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Losses:
+class ProfileLosses:
     """What the binaries of a profile lack."""
 
     kernel: int = 0
@@ -48,11 +48,11 @@ class Losses:
         return bool(found or self.uncounted_runs or self.uncounted_transfers or self.unknown_loops)
 
     @property
-    def unmapped(self) -> int:
+    def instructions_in_no_file(self) -> int:
         """Instructions that ran in no file of their process."""
         return self.kernel + self.no_file
 
-    def call_losses(self) -> list[str]:
+    def describe_call_losses(self) -> list[str]:
         """Return a sentence for each limit of calls that was exceeded."""
         found, why = [], "their instructions are counted for a caller"
         if self.deep_calls:
@@ -64,7 +64,7 @@ class Losses:
             )
         return found
 
-    def counter_losses(self) -> list[str]:
+    def describe_counter_losses(self) -> list[str]:
         """Return a sentence for each limit of counters that was exceeded."""
         from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
 
@@ -77,7 +77,7 @@ class Losses:
             found.append(f"{self.uncounted_transfers:,} transfers are {UNCOUNTED_EXPLANATION}")
         return found
 
-    def describe(self, *, unmapped: bool = True) -> list[str]:
+    def describe_losses(self, *, unmapped: bool = True) -> list[str]:
         """Return a sentence for each kind of loss; with `unmapped`, also for code in no file."""
         found = []
         if self.kernel and unmapped:
@@ -93,8 +93,8 @@ class Losses:
                 "decoded exactly"
             )
         found.extend(self.problems)
-        found.extend(self.call_losses())
-        found.extend(self.counter_losses())
+        found.extend(self.describe_call_losses())
+        found.extend(self.describe_counter_losses())
         found.extend(self.unknown_loops)
         if self.loop_instructions:
             found.append(

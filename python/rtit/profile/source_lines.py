@@ -22,7 +22,7 @@ def function_names(binary: Binary, offsets: NDArray[np.uint64]) -> list[tuple[st
     """Return function ("" for none) and file name of each offset in the binary."""
     from rtit._core import demangle
 
-    found = FunctionIndex(binary.symbols).find(offsets).tolist()
+    found = FunctionIndex(binary.symbols).find_functions(offsets).tolist()
     named = {-1: ("", binary.name)}
     for owner in {*found} - {-1}:
         named[owner] = demangle(binary.symbols.name(owner)), binary.name
@@ -33,7 +33,7 @@ def instructions_by_function(binary: Binary) -> Iterator[tuple[tuple[str, str], 
     """Iterate over the functions of a binary in order of address, with the instructions that ran in
     each.
     """
-    owners = FunctionIndex(binary.symbols).find(binary.offset)
+    owners = FunctionIndex(binary.symbols).find_functions(binary.offset)
     _, first, which = np.unique(owners, return_index=True, return_inverse=True)
     sums = np.zeros(len(first), np.uint64)
     np.add.at(sums, which, binary.count)
@@ -128,7 +128,7 @@ class FunctionIndex:
     def __init__(self, symbols: FileSymbols) -> None:
         self._starts, self._ends, self._owners = symbols.owned_columns
 
-    def find(self, offsets: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def find_functions(self, offsets: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the index in `FileSymbols.functions` for each offset; -1 for none."""
         none = np.full(len(offsets), -1)
         if not len(self._starts):

@@ -1,6 +1,6 @@
 """Counts of a whole recording: instructions, branches, calls, and by function, file and thread.
 
-`rtit stat` prints and stores a `Stat`; a `Baseline` is one that was stored before.
+`rtit stat` prints and stores a `Stat`; a `StoredBaseline` is one that was stored before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rtit.errors import InputError
 from rtit.readable import name_to_text
 
 if TYPE_CHECKING:
-    from rtit.profile.losses import Losses
+    from rtit.profile.losses import ProfileLosses
     from rtit.profile.tables import Profile
     from rtit.trace import Stream, Trace
 
@@ -35,7 +35,7 @@ class Stat:
     functions: Counter[Function]
     files: Counter[str]
     threads: Counter[str]
-    losses: Losses
+    losses: ProfileLosses
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts as JSON, with functions as "name (file)"."""
@@ -46,27 +46,27 @@ class Stat:
             },
             "files": dict(self.files.most_common()),
             "threads": dict(self.threads),
-            "missing": self.missing,
+            "missing": self.describe_uncounted_code,
         }
 
     @property
-    def missing(self) -> list[str]:
+    def describe_uncounted_code(self) -> list[str]:
         """A sentence for each kind of code that is not counted."""
-        found = self.losses.describe(unmapped=False)
+        found = self.losses.describe_losses(unmapped=False)
         if self.losses.uncounted_runs:
             found.append("the system calls of those runs are in no count")
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class StoredBaseline:
     """Counts that were stored before."""
 
     counts: Mapping[str, int]
     functions: Mapping[str, int]
 
     @classmethod
-    def from_json(cls, value: object, source: str) -> Baseline:
+    def from_json(cls, value: object, source: str) -> StoredBaseline:
         """Return the counts in a JSON value. Raises InputError."""
         names = ("counts", "functions")
         tables = [value.get(name) for name in names] if isinstance(value, dict) else []
@@ -162,11 +162,15 @@ def summarize_profile(found: Profile, tids: int, pids: int) -> Stat:
     for binary in found.binaries:
         for function, count in instructions_by_function(binary):
             by_function[function] += count
-        files[binary.name] += binary.instructions
+        files[binary.name] += binary.executed_instructions
     for function, count in found.unmapped_code.items():
         by_function[function] += count
         files[function[1]] += count
-    rest = found.losses.unmapped + found.losses.changed_code - found.unmapped_code.total()
+    rest = (
+        found.losses.instructions_in_no_file
+        + found.losses.changed_code
+        - found.unmapped_code.total()
+    )
     if rest > 0:
         by_function["", ""] += rest
         files[""] += rest

@@ -1,8 +1,8 @@
 """The tables of a profile: exact counts of instructions and edges by binary.
 
-A `Profile` has a `Binary` for each file with code that ran, and the `Losses`: what ran and is in no
-binary, or could not be decoded. `ExecutedRanges` joins instructions that always ran together, as
-the formats of compilers want them.
+A `Profile` has a `Binary` for each file with code that ran, and the `ProfileLosses`: what ran and
+is in no binary, or could not be decoded. `ExecutedRanges` joins instructions that always ran
+together, as the formats of compilers want them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtit.errors import UsageError
-from rtit.profile.losses import Losses
+from rtit.profile.losses import ProfileLosses
 from rtit.trace import End
 from rtit.x86 import Class
 
@@ -66,7 +66,7 @@ class Edges:
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
 
-    def select(self, mask: NDArray[np.bool_]) -> Edges:
+    def select_rows(self, mask: NDArray[np.bool_]) -> Edges:
         """Return the edges that the mask selects."""
         if mask.all():
             return self
@@ -107,27 +107,27 @@ class Binary:
         return PurePath(self.path).name
 
     @cached_property
-    def instructions(self) -> int:
+    def executed_instructions(self) -> int:
         """Number of instructions that ran."""
         return int(self.count.sum())
 
     @cached_property
-    def internal_edges(self) -> Edges:
+    def edges_within_binary(self) -> Edges:
         """Edges within the binary."""
         edges = self.edges
-        return edges.select(
+        return edges.select_rows(
             (edges.source_binary == self.number) & (edges.target_binary == self.number)
         )
 
     @cached_property
-    def outgoing_edges(self) -> Edges:
+    def edges_to_other_binaries(self) -> Edges:
         """Edges from the binary to others."""
-        return self.edges.select(self.edges.target_binary != self.number)
+        return self.edges.select_rows(self.edges.target_binary != self.number)
 
     @cached_property
-    def incoming_edges(self) -> Edges:
+    def edges_from_other_binaries(self) -> Edges:
         """Edges from others to the binary."""
-        return self.edges.select(self.edges.source_binary != self.number)
+        return self.edges.select_rows(self.edges.source_binary != self.number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +139,7 @@ class Profile:
     """The program; None if no code of its file ran."""
     instructions: int
     """Instructions of all binaries and losses."""
-    losses: Losses
+    losses: ProfileLosses
     threads: list[tuple[str, int]]
     """Title and instructions of each stream."""
     transfers: dict[End, int]
@@ -182,8 +182,10 @@ class ExecutedRanges:
 
     def __init__(self, binary: Binary) -> None:
         self._binary = binary
-        continues = self._is_adjacent & (self.continuations[:-1] == binary.count[1:])
-        continues &= self.continuations[:-1] == binary.count[:-1]
+        continues = self._next_row_is_adjacent & (
+            self.counts_of_continuing[:-1] == binary.count[1:]
+        )
+        continues &= self.counts_of_continuing[:-1] == binary.count[:-1]
         begins = np.ones(len(binary.offset), bool)
         begins[1:] = ~continues
         self.first = np.flatnonzero(begins)
@@ -192,7 +194,7 @@ class ExecutedRanges:
         self.count = binary.count[self.first]
 
     @cached_property
-    def continuations(self) -> NDArray[np.uint64]:
+    def counts_of_continuing(self) -> NDArray[np.uint64]:
         """How often each instruction continued to the next in memory; for a call, how often it
         returned.
         """
@@ -212,7 +214,7 @@ class ExecutedRanges:
         return counts
 
     @cached_property
-    def _is_adjacent(self) -> NDArray[np.bool_]:
+    def _next_row_is_adjacent(self) -> NDArray[np.bool_]:
         """Whether the next row is the next instruction in memory, of the same function."""
         binary = self._binary
         adjacent = binary.offset[:-1] + binary.length[:-1] == binary.offset[1:]
@@ -220,11 +222,11 @@ class ExecutedRanges:
         owner_row = np.searchsorted(starts, binary.offset, "right")
         return np.asarray(adjacent & (owner_row[1:] == owner_row[:-1]))
 
-    def fall_throughs(self) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
+    def ranges_that_fall_through(self) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
         """Return the last rows of ranges that continued to the next range, and how often."""
         rows = self.last[:-1]
-        count = np.minimum(self.continuations[rows], self._binary.count[rows + 1])
-        continued = self._is_adjacent[rows] & (count > 0)
+        count = np.minimum(self.counts_of_continuing[rows], self._binary.count[rows + 1])
+        continued = self._next_row_is_adjacent[rows] & (count > 0)
         return rows[continued], count[continued]
 
 
@@ -255,7 +257,7 @@ _ET_DYN = 3
 
 def taken_branches(edges: Edges) -> Edges:
     """Return the edges of near branches that were taken."""
-    return edges.select(np.isin(edges.kind, NEAR_BRANCHES))
+    return edges.select_rows(np.isin(edges.kind, NEAR_BRANCHES))
 
 
 def load_address(binary: Binary) -> int:

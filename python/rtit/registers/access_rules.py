@@ -24,7 +24,7 @@ _ADDRESSES = frozenset(register.address for register in ADDR)
 
 def check_rdmsr(msr: int, *, profile: Profile) -> None:
     """Raise GeneralProtection if RDMSR of `msr` faults on `profile`."""
-    _register(msr, profile)
+    _register_at_msr(msr, profile)
 
 
 def check_wrmsr(
@@ -82,7 +82,7 @@ def _wrmsr_faults(
     if not 0 <= value < 1 << 64:
         raise ValueError(f"an MSR holds 64 bits: {value:#x} does not fit")
     try:
-        register = _register(msr, profile)
+        register = _register_at_msr(msr, profile)
     except GeneralProtection as absent:
         yield absent.reason
         return
@@ -101,7 +101,7 @@ def _wrmsr_faults(
         yield f"{register.name}: {value:#x} is not canonical"
 
 
-def _register(msr: int, profile: Profile) -> Register:
+def _register_at_msr(msr: int, profile: Profile) -> Register:
     """Return the register at `msr`. Raises GeneralProtection if `profile` lacks it."""
     if msr not in MSRS:
         raise GeneralProtection(f"there is no PT MSR {msr:#x}")
@@ -128,7 +128,7 @@ def _reserved_faults(register: Register, value: int, profile: Profile) -> Iterat
         yield f"{register.name} has reserved bits: {reserved:#x}"
     for row in register.fields:
         if row.access == "rw" and value & row.mask:
-            yield from _field_faults(register, row, row.get(value), profile)
+            yield from _field_faults(register, row, row.extract_field(value), profile)
 
 
 def _field_faults(register: Register, row: Field, content: int, profile: Profile) -> Iterator[str]:

@@ -49,11 +49,11 @@ class Field:
         """The position as the chapter writes it: `13` or `17:14`."""
         return str(self.low) if self.high == self.low else f"{self.high}:{self.low}"
 
-    def get(self, value: int) -> int:
+    def extract_field(self, value: int) -> int:
         """Return the field of a register value, shifted down to bit 0."""
         return (value & self.mask) >> self.low
 
-    def put(self, value: int, content: int) -> int:
+    def replace_field(self, value: int, content: int) -> int:
         """Return `value` with the field replaced. Raises ValueError if `content` does not fit."""
         if content < 0 or content >> self.width:
             raise ValueError(f"{self.name} has {self.width} bits: {content:#x} does not fit")
@@ -74,12 +74,12 @@ class DecodedRegister(Mapping[str, int]):
 
     def __getattr__(self, name: str) -> int:
         try:
-            return self._register[name].get(self._value)
+            return self._register[name].extract_field(self._value)
         except KeyError:
             raise AttributeError(f"{self._register.name} has no field {name}") from None
 
     def __getitem__(self, name: str) -> int:
-        return self._register[name].get(self._value)
+        return self._register[name].extract_field(self._value)
 
     def __iter__(self) -> Iterator[str]:
         return (row.name for row in self._register.fields)
@@ -156,26 +156,26 @@ class Register:
             if name not in self._rows:
                 known = ", ".join(self._rows)
                 raise ValueError(f"{self.name} has no field {name}; it has {known}")
-            value = self._rows[name].put(value, content)
+            value = self._rows[name].replace_field(value, content)
         return value
 
 
 def hexadecimal_repr(*names: str) -> Callable[[Any], str]:
     """Return a `__repr__` for a dataclass that shows `names`, or all fields, in hexadecimal."""
 
-    def text(self: Any) -> str:
+    def hexadecimal_text(self: Any) -> str:
         values = ((row.name, getattr(self, row.name)) for row in fields(self))
         shown = (
-            f"{name}={_hexadecimal(it) if name in (names or (name,)) else repr(it)}"
+            f"{name}={_format_hexadecimal(it) if name in (names or (name,)) else repr(it)}"
             for name, it in values
         )
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
-    return text
+    return hexadecimal_text
 
 
-def _hexadecimal(value: Any) -> str:
+def _format_hexadecimal(value: Any) -> str:
     if type(value) is tuple:
-        inner = ", ".join(map(_hexadecimal, value))
+        inner = ", ".join(map(_format_hexadecimal, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     return f"{value:#x}" if isinstance(value, int) else repr(value)

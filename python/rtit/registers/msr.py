@@ -25,26 +25,27 @@ class Msr(IntEnum):
     ADDR3_B = 0x587
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     for unit, shift in (("M", 20), ("K", 10)):
         if count >> shift:
             return f"{count >> shift}{unit}"
     return str(count)
 
 
-def _count(count: int, unit: str) -> str:
+def _format_count(count: int, unit: str) -> str:
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
 _MTC = {
-    n: f"an MTC every {_count(1 << n, 'crystal tick')}, as ART bit {n} toggles" for n in range(16)
+    n: f"an MTC every {_format_count(1 << n, 'crystal tick')}, as ART bit {n} toggles"
+    for n in range(16)
 }
-_CYC = {n: f"CYC threshold {_count((1 << n) >> 1, 'core cycle')}" for n in range(16)}
-_PSB = {n: f"a PSB about every {_size(1 << (n + 11))} bytes" for n in range(16)}
+_CYC = {n: f"CYC threshold {_format_count((1 << n) >> 1, 'core cycle')}" for n in range(16)}
+_PSB = {n: f"a PSB about every {_format_size(1 << (n + 11))} bytes" for n in range(16)}
 _RANGE = {0: "range unused", 1: "FilterEn range", 2: "TraceStop range"}
 
 
-def _ctl(name: str, bit: int, meaning: str, capability: str | None = None) -> Field:
+def _ctl_bit(name: str, bit: int, meaning: str, capability: str | None = None) -> Field:
     return Field(name, bit, bit, "Table 33-6", meaning, capability)
 
 
@@ -52,20 +53,20 @@ CTL = Register(
     "IA32_RTIT_CTL",
     "section 33.2.8.2",
     (
-        _ctl("TraceEn", 0, "tracing is enabled"),
-        _ctl("CYCEn", 1, "CYC packets", "psb_cyc"),
-        _ctl("OS", 2, "trace at CPL 0"),
-        _ctl("User", 3, "trace at CPL above 0"),
-        _ctl("PwrEvtEn", 4, "power event packets", "power_events"),
-        _ctl("FUPonPTW", 5, "a FUP follows each PTW", "ptwrite"),
-        _ctl("FabricEn", 6, "output to the trace transport; ToPA is ignored", "fabric"),
-        _ctl("CR3Filter", 7, "trace while CR3 matches IA32_RTIT_CR3_MATCH", "cr3_filtering"),
-        _ctl("ToPA", 8, "output through ToPA tables, not to a single range", "topa"),
-        _ctl("MTCEn", 9, "MTC packets", "mtc"),
-        _ctl("TSCEn", 10, "TSC packets"),
-        _ctl("DisRETC", 11, "no RET compression"),
-        _ctl("PTWEn", 12, "PTW packets", "ptwrite"),
-        _ctl("BranchEn", 13, "packets for changes of control flow"),
+        _ctl_bit("TraceEn", 0, "tracing is enabled"),
+        _ctl_bit("CYCEn", 1, "CYC packets", "psb_cyc"),
+        _ctl_bit("OS", 2, "trace at CPL 0"),
+        _ctl_bit("User", 3, "trace at CPL above 0"),
+        _ctl_bit("PwrEvtEn", 4, "power event packets", "power_events"),
+        _ctl_bit("FUPonPTW", 5, "a FUP follows each PTW", "ptwrite"),
+        _ctl_bit("FabricEn", 6, "output to the trace transport; ToPA is ignored", "fabric"),
+        _ctl_bit("CR3Filter", 7, "trace while CR3 matches IA32_RTIT_CR3_MATCH", "cr3_filtering"),
+        _ctl_bit("ToPA", 8, "output through ToPA tables, not to a single range", "topa"),
+        _ctl_bit("MTCEn", 9, "MTC packets", "mtc"),
+        _ctl_bit("TSCEn", 10, "TSC packets"),
+        _ctl_bit("DisRETC", 11, "no RET compression"),
+        _ctl_bit("PTWEn", 12, "PTW packets", "ptwrite"),
+        _ctl_bit("BranchEn", 13, "packets for changes of control flow"),
         Field("MTCFreq", 17, 14, "Table 33-6", "MTC period", "mtc", "mtc_periods", values=_MTC),
         Field(
             "CycThresh",
@@ -78,7 +79,7 @@ CTL = Register(
             values=_CYC,
         ),
         Field("PSBFreq", 27, 24, "Table 33-6", "PSB period", "psb_cyc", "psb_periods", values=_PSB),
-        _ctl("EventEn", 31, "event trace packets", "event_trace"),
+        _ctl_bit("EventEn", 31, "event trace packets", "event_trace"),
         *(
             Field(
                 f"ADDR{n}_CFG",
@@ -92,8 +93,10 @@ CTL = Register(
             )
             for n in range(4)
         ),
-        _ctl("DisTNT", 55, "no TNT packets", "tnt_disable"),
-        _ctl("InjectPsbPmiOnEnable", 56, "STATUS.PendPSB, PendTopaPMI are in use", "preservation"),
+        _ctl_bit("DisTNT", 55, "no TNT packets", "tnt_disable"),
+        _ctl_bit(
+            "InjectPsbPmiOnEnable", 56, "STATUS.PendPSB, PendTopaPMI are in use", "preservation"
+        ),
     ),
     Msr.CTL,
 )
@@ -158,7 +161,7 @@ OUTPUT_MASK_PTRS = Register(
 )
 
 
-def _addr(n: int, half: str) -> Register:
+def _address_register(n: int, half: str) -> Register:
     what = "first" if half == "A" else "last"
     row = Field("Address", 63, 0, "section 33.2.8.5", f"{what} address of range {n}, canonical")
     name = f"IA32_RTIT_ADDR{n}_{half}"
@@ -166,7 +169,7 @@ def _addr(n: int, half: str) -> Register:
     return Register(name, "section 33.2.8.5", (row,), address, capability=f"range{n}")
 
 
-ADDR = tuple(_addr(n, half) for n in range(4) for half in "AB")
+ADDR = tuple(_address_register(n, half) for n in range(4) for half in "AB")
 """ADDR0_A, ADDR0_B, ADDR1_A .. ADDR3_B, as their MSR addresses go up."""
 
 MSRS = {

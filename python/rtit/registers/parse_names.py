@@ -71,13 +71,13 @@ def sort_by_similarity(text: str, names: Iterable[str]) -> list[str]:
     """Return `names` by similarity to `text`, without regard to case and prefix IA32_RTIT_."""
     import difflib
 
-    def similarity(name: str) -> float:
+    def similarity_to_word(name: str) -> float:
         return max(
             difflib.SequenceMatcher(None, _without_prefix(text), _without_prefix(name)).ratio(),
             difflib.SequenceMatcher(None, text.lower(), name.lower()).ratio(),
         )
 
-    return sorted(names, key=similarity, reverse=True)
+    return sorted(names, key=similarity_to_word, reverse=True)
 
 
 def _without_prefix(name: str) -> str:

@@ -153,7 +153,7 @@ class Profile:
         switches = {name for name in wanted if ERRATA[name].flag is None}
         return replace(self, errata=self.errata | switches, **flags)
 
-    def source(self, name: str) -> str:
+    def source_of_attribute(self, name: str) -> str:
         """Return the source of the value of an attribute, or "assumed". Raises AttributeError."""
         getattr(self, name)
         return self.sources.get(name) or _DERIVED.get(name) or "assumed"
@@ -173,7 +173,9 @@ class Profile:
     def cpuid(self, leaf: int, subleaf: int = 0) -> Leaf:
         """Return the CPUID leaf with the bits about PT; every other bit is 0."""
         if leaf == 0x01:
-            return Leaf(eax=_signature(self.family, self.model, self.stepping))
+            return Leaf(
+                eax=_family_model_stepping_signature(self.family, self.model, self.stepping)
+            )
         if leaf == 0x14 and (not self.pt or subleaf > self.maximum_subleaf):
             return Leaf()
         answer = Leaf()
@@ -218,7 +220,7 @@ class Profile:
         return cls(name, **(values | more), sources=sources)
 
 
-def _signature(family: int, model: int, stepping: int) -> int:
+def _family_model_stepping_signature(family: int, model: int, stepping: int) -> int:
     """Return CPUID.01H:EAX."""
     low = stepping | (model & 15) << 4 | min(family, 15) << 8
     return low | (model >> 4) << 16 | max(family - 15, 0) << 20

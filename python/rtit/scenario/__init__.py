@@ -12,7 +12,7 @@ from rtit.errors import ScenarioError
 from rtit.scenario.catalogue import LIBRARY, find_scenario, shipped_scenarios
 from rtit.scenario.model import ExpectedPackets, PacketLine, Scenario, ScenarioEvent, TableRow
 from rtit.scenario.parser import load, parse
-from rtit.scenario.runner import ScenarioResult, Step, run, run_steps
+from rtit.scenario.runner import ScenarioResult, ScenarioStep, run, run_steps
 
 __all__ = [
     "LIBRARY",
@@ -22,7 +22,7 @@ __all__ = [
     "ScenarioError",
     "ScenarioEvent",
     "ScenarioResult",
-    "Step",
+    "ScenarioStep",
     "TableRow",
     "find_scenario",
     "load",

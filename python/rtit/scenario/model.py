@@ -104,7 +104,7 @@ class PacketLineReader:
     _rest: bytes = b""
     _context: BlockContext = field(default_factory=BlockContext)
 
-    def read(self, data: bytes) -> list[PacketLine]:
+    def read_complete_packets(self, data: bytes) -> list[PacketLine]:
         """Return the packets that end in `data`; an incomplete one may end later."""
         whole, offset, lines = self._rest + data, 0, []
         while offset < len(whole):
@@ -112,18 +112,18 @@ class PacketLineReader:
                 packet = decode(whole, offset, in_block=self._context.item_size)
             except Truncated:
                 break
-            self._context.update(packet)
-            lines.append(self._line(packet))
+            self._context.track_packet(packet)
+            lines.append(self._packet_line(packet))
             offset += packet.size
         self._rest = whole[offset:]
         return lines
 
-    def cut(self) -> None:
+    def drop_incomplete_packet(self) -> None:
         """End the stream: drop an incomplete packet."""
         self._rest = b""
         self._context = BlockContext()
 
-    def _line(self, packet: Packet) -> PacketLine:
+    def _packet_line(self, packet: Packet) -> PacketLine:
         fields: dict[str, Any] = dict(packet.fields)
         if packet.name == "PSB":
             self.last_ip = 0
@@ -134,11 +134,11 @@ class PacketLineReader:
         if packet.name in IP_PACKETS:
             if fields["ip_bytes"] == 0:
                 return PacketLine(packet.name)
-            self.last_ip = self._ip(fields["ip_bytes"], fields["payload"])
+            self.last_ip = self._decompress_ip(fields["ip_bytes"], fields["payload"])
             return PacketLine(packet.name, (self.last_ip,))
         return PacketLine(packet.name, tuple(fields.values()))
 
-    def _ip(self, ip_bytes: int, payload: int) -> int:
+    def _decompress_ip(self, ip_bytes: int, payload: int) -> int:
         if ip_bytes == 3:
             return payload | (0xFFFF << 48 if payload >> 47 else 0)
         kept = {1: 16, 2: 32, 4: 48, 6: 64}[ip_bytes]

@@ -83,10 +83,10 @@ def load(path: str | os.PathLike[str]) -> Scenario:
 
 def parse(text: str, source: str) -> Scenario:
     """Return the scenario in a text; `source` names it in errors. Raises ScenarioError."""
-    return _Parser(source).parse(text)
+    return _ScenarioParser(source).parse(text)
 
 
-class _Parser:
+class _ScenarioParser:
     def __init__(self, source: str) -> None:
         self.scenario = Scenario(source)
         self.line = 0
@@ -112,13 +112,13 @@ class _Parser:
                     self._end_event()
                     self._parse_line(content.split())
             except (UsageError, ValueError) as error:
-                self._fail(str(error))
+                self._raise_scenario_error(str(error))
         self._end_event()
         self._store_code()
         self.scenario.remark = "\n".join(remark)
         return self.scenario
 
-    def _fail(self, message: str) -> NoReturn:
+    def _raise_scenario_error(self, message: str) -> NoReturn:
         raise ScenarioError(message, source=self.scenario.source, line=self.line) from None
 
     def _parse_packet(self, text: str) -> None:
@@ -230,7 +230,7 @@ class _Parser:
         for (first, (data, before)), (second, (_, after)) in pairwise(spans):
             if first + len(data) > second:
                 self.line = max(before, after)
-                self._fail(f"code at {second:#x} overlaps that at {first:#x}")
+                self._raise_scenario_error(f"code at {second:#x} overlaps that at {first:#x}")
         self.scenario.code = {address: data for address, (data, _) in spans}
 
     # Events
@@ -282,7 +282,7 @@ def parse_ctl_fields(values: dict[str, int]) -> dict[str, Any]:
 
 
 def _format_usage(name: str, signature: EventSignature) -> str:
-    return f"{name} {signature.usage}".rstrip()
+    return f"{name} {signature.usage_text}".rstrip()
 
 
 def _is_block_item(word: str) -> bool:

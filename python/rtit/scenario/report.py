@@ -11,7 +11,7 @@ from typing import Any
 from rtit.scenario.catalogue import SECTION_TITLES, section_sort_key
 from rtit.scenario.model import REST, Scenario, format_line
 from rtit.scenario.parser import FORMAT
-from rtit.scenario.runner import Step
+from rtit.scenario.runner import ScenarioStep
 from rtit.scenario.vocabulary import arch_fields, event_signatures
 
 _MAX_WIDTH = 56
@@ -39,12 +39,12 @@ def event_column_width(scenario: Scenario) -> int:
     return min(_MAX_WIDTH, max((len(event.text) for event in scenario.events), default=0))
 
 
-def format_step(step: Step, width: int) -> Iterator[str]:
+def format_step(step: ScenarioStep, width: int) -> Iterator[str]:
     """Return an event on the left, `width` columns wide, and its packets on the right; those that
     differ begin with `expected` or `got`.
     """
     words = {"same": "", "more": "", "missing": "expected ", "extra": "got      "}
-    right = [f"{words[mark]}{line}" for mark, line in step.marked()]
+    right = [f"{words[mark]}{line}" for mark, line in step.marked_packet_lines()]
     if step.event.expected.open_end and not step.as_expected:
         right.append(REST)
     if step.wrong:
@@ -61,7 +61,7 @@ def format_step(step: Step, width: int) -> Iterator[str]:
         yield from (" " * margin + line for line in right[1:])
 
 
-def step_to_json(step: Step) -> dict[str, Any]:
+def step_to_json(step: ScenarioStep) -> dict[str, Any]:
     """Return an event as JSON data; if its packets differ, with those expected."""
     found: dict[str, Any] = {
         "line": step.event.line,
@@ -107,7 +107,7 @@ def describe_format() -> Iterator[str]:
         width=100,
     )
     for name, signature in sorted(event_signatures().items()):
-        yield f"  {name} {signature.usage}".rstrip()
+        yield f"  {name} {signature.usage_text}".rstrip()
 
 
 def list_by_section(scenarios: Iterable[Scenario]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from rtit.scenario.vocabulary import (
 )
 from rtit.unit.arch_state import VmxControls
 from rtit.unit.events.transfers import OperationTimes
-from rtit.unit.illegal_events import Shutdown, require
+from rtit.unit.illegal_events import ShutdownEntered, require_legal
 from rtit.unit.memory import Memory
 from rtit.unit.time_model import TimeModel
 
@@ -80,18 +80,18 @@ class ScenarioMachine:
             memory.write_u64(_TOPA_ADDRESS + 8, _TOPA_ADDRESS | 1)
             self.cpu.set_msr(Msr.OUTPUT_BASE, _TOPA_ADDRESS)
 
-    def do(self, event: ScenarioEvent) -> Step:
+    def run_event(self, event: ScenarioEvent) -> ScenarioStep:
         """Run one event. Raises ScenarioError if it cannot happen; no event may follow then."""
         wrong = ""
         ends: list[PacketLine] = []
         try:
             self._can_execute(event.name)
-            wrong = self._do(event)
+            wrong = self._dispatch_event(event)
         except GeneralProtection:
             ends = [PacketLine("#GP")]
         except UndefinedOpcode:
             ends = [PacketLine("#UD")]
-        except Shutdown:
+        except ShutdownEntered:
             ends = [PacketLine(SHUTDOWN)]
             self._shut_down = True
         except (RtitError, ValueError) as error:
@@ -100,10 +100,10 @@ class ScenarioMachine:
             ) from None
         raw = bytes(self._out)
         self._out.clear()
-        lines = self._reader.read(raw)
+        lines = self._reader.read_complete_packets(raw)
         if not self.cpu.unit.registers.trace_en:
-            self._reader.cut()
-        return Step(event, (*lines, *ends), raw, wrong)
+            self._reader.drop_incomplete_packet()
+        return ScenarioStep(event, (*lines, *ends), raw, wrong)
 
     def _can_execute(self, name: str) -> None:
         """Raise IllegalEvent for an event that executes while the processor does not run.
@@ -114,14 +114,14 @@ class ScenarioMachine:
             self._shut_down &= name != "reset"
             return
         state = self.cpu.unit.state
-        require(not self._shut_down or name == "init", "the processor has shut down")
+        require_legal(not self._shut_down or name == "init", "the processor has shut down")
         sleeps = state.asleep or state.in_unreported_sleep
-        require(not sleeps or name in ("wake", "resolve_deeper"), "the processor sleeps")
+        require_legal(not sleeps or name in ("wake", "resolve_deeper"), "the processor sleeps")
         waits = state.arch.wait_for_sipi
-        require(not waits or name in ("sipi", "init"), "the processor waits for SIPI")
+        require_legal(not waits or name in ("sipi", "init"), "the processor waits for SIPI")
         self._shut_down = False
 
-    def _do(self, event: ScenarioEvent) -> str:
+    def _dispatch_event(self, event: ScenarioEvent) -> str:
         cpu, plain, named = self.cpu, event.positional, dict(event.named)
         match event.name:
             case "enable":
@@ -135,14 +135,14 @@ class ScenarioMachine:
             case "wrmsr":
                 cpu.wrmsr(*plain, **named)
             case "read":
-                return self._read(plain, named)
+                return self._compare_msr(plain, named)
             case "state":
                 found = {key: getattr(cpu.unit.state, key) for key in named}
                 return _describe_mismatch("state", found, named)
             case "vmcs":
                 self._controls = VmxControls(**named)
             case "pebs":
-                self._pebs(plain, named)
+                self._run_pebs_event(plain, named)
             case "vm_entry":
                 wanted = named.pop("returns", None)
                 fails = cpu.vm_entry(*plain, controls=self._controls, **named)
@@ -150,10 +150,10 @@ class ScenarioMachine:
             case "smm_vm_exit" | "smm_vm_entry":
                 getattr(cpu, event.name)(*plain, controls=self._controls, **named)
             case _:
-                self._method(event.name, plain, named)
+                self._call_device_method(event.name, plain, named)
         return ""
 
-    def _method(self, name: str, plain: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _call_device_method(self, name: str, plain: tuple[Any, ...], named: dict[str, Any]) -> None:
         times = {key[:-3]: named.pop(key) for key in OPERATION_TIMES if key in named}
         for clock in (*times.values(), *(plain[:1] if name == "at" else ())):
             self._check_clock(clock)
@@ -177,7 +177,7 @@ class ScenarioMachine:
                 f"{_MAX_CRYSTAL_CLOCKS} crystal clocks"
             )
 
-    def _read(self, plain: tuple[Any, ...], named: dict[str, Any]) -> str:
+    def _compare_msr(self, plain: tuple[Any, ...], named: dict[str, Any]) -> str:
         msr, *value = plain
         if named and msr not in MSRS:
             raise ValueError(f"the fields of MSR {msr:#x} are not known")
@@ -192,7 +192,7 @@ class ScenarioMachine:
             raise ValueError(f"{register.name} has no field {min(unknown)}")
         return _describe_mismatch("read", dict(register.decode(content)), named)
 
-    def _pebs(self, plain: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _run_pebs_event(self, plain: tuple[Any, ...], named: dict[str, Any]) -> None:
         groups: dict[int, list[tuple[int, int]]] = {}
         clocks: dict[int, int] = {}
         for key in list(named):
@@ -231,7 +231,7 @@ LineMark = Literal["same", "missing", "extra", "more"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScenarioStep:
     """An event that has run. `wrong` describes values that differ from those expected, or is ""."""
 
     event: ScenarioEvent
@@ -251,16 +251,16 @@ class Step:
             return self.lines[: len(expected.lines)] == expected.lines
         return self.lines == expected.lines
 
-    def marked(self) -> Iterator[tuple[LineMark, str]]:
+    def marked_packet_lines(self) -> Iterator[tuple[LineMark, str]]:
         """Return the packets, and those that were expected instead; PADs in a row as one line."""
-        for (mark, text), same in groupby(self._marked()):
+        for (mark, text), same in groupby(self._mark_differing_lines()):
             count = len(list(same))
             if text == "PAD" and count > 1:
                 yield mark, f"PAD * {count}"
             else:
                 yield from [(mark, text)] * count
 
-    def _marked(self) -> Iterator[tuple[LineMark, str]]:
+    def _mark_differing_lines(self) -> Iterator[tuple[LineMark, str]]:
         expected = self.event.expected
         if expected.raw is not None:
             same = self.raw == expected.raw
@@ -285,7 +285,7 @@ class ScenarioResult:
     """A scenario that has run to its end."""
 
     scenario: Scenario
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
 
     @property
     def as_expected(self) -> bool:
@@ -317,7 +317,7 @@ def run(
     return ScenarioResult(changed, tuple(run_steps(changed)))
 
 
-def run_steps(scenario: Scenario) -> Iterator[Step]:
+def run_steps(scenario: Scenario) -> Iterator[ScenarioStep]:
     """Run the events, and yield each result. Raises ScenarioError at one that cannot happen."""
     try:
         machine = ScenarioMachine(scenario)
@@ -326,7 +326,7 @@ def run_steps(scenario: Scenario) -> Iterator[Step]:
             f"the settings do not go together: {error}", source=scenario.source, line=1
         ) from None
     for event in scenario.events:
-        yield machine.do(event)
+        yield machine.run_event(event)
 
 
 def with_settings(
@@ -367,10 +367,10 @@ def _diff_lines(
     return [("equal", 0, same, 0, same), rest]
 
 
-def _describe_difference(scenario: Scenario, step: Step) -> str:
+def _describe_difference(scenario: Scenario, step: ScenarioStep) -> str:
     signs = {"same": " ", "missing": "-", "extra": "+", "more": " "}
     lines = [f"{scenario.source}:{step.event.line}: {step.event.text}"]
-    lines += [f"  {signs[mark]} {text}" for mark, text in step.marked()]
+    lines += [f"  {signs[mark]} {text}" for mark, text in step.marked_packet_lines()]
     if step.event.expected.open_end:
         lines.append(f"    {REST}")
     if step.wrong:

@@ -21,7 +21,7 @@ from rtit.registers import CTL, MSRS, Msr, Profile
 from rtit.unit.arch_state import ArchState, VmxControls
 from rtit.unit.events.transfers import OperationTimes
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state import State
+from rtit.unit.state import UnitState
 from rtit.unit.time_model import TimeModel
 from rtit.unit.trace_unit import TraceUnit
 
@@ -49,9 +49,9 @@ def parse_integer(word: str) -> int:
     except ValueError:
         value = None
     if value is None:
-        raise ValueError(f"{_shorten(word)!r} is no number: write 12, 0x1f or 0b101")
+        raise ValueError(f"{_shorten_word(word)!r} is no number: write 12, 0x1f or 0b101")
     if value >> 64 not in (0, -1):
-        raise ValueError(f"{_shorten(word)} does not fit in 64 bits")
+        raise ValueError(f"{_shorten_word(word)} does not fit in 64 bits")
     return value
 
 
@@ -67,7 +67,7 @@ def parse_bool(word: str) -> bool:
     """Parse True, False, 1 or 0."""
     values = {"True": True, "1": True, "False": False, "0": False}
     if word not in values:
-        raise ValueError(f"{_shorten(word)!r} is no truth value: write True or False")
+        raise ValueError(f"{_shorten_word(word)!r} is no truth value: write True or False")
     return values[word]
 
 
@@ -78,7 +78,7 @@ def parse_msr(word: str) -> int:
         return Msr[name]
     if not word[:1].isdigit():
         raise ValueError(
-            f"there is no MSR {_shorten(word)!r}{suggest_names(name, Msr.__members__)}"
+            f"there is no MSR {_shorten_word(word)!r}{suggest_names(name, Msr.__members__)}"
         )
     return parse_number(word)
 
@@ -87,7 +87,7 @@ def parse_msr_loads(word: str) -> tuple[tuple[int, int], ...]:
     """Parse an MSR-load area: CTL:0x2009,STATUS:0."""
     pairs = [part.partition(":") for part in word.split(",")]
     if not all(colon for _, colon, _ in pairs):
-        raise ValueError(f"{_shorten(word)!r} is no list of MSR:VALUE")
+        raise ValueError(f"{_shorten_word(word)!r} is no list of MSR:VALUE")
     return tuple((parse_msr(name), parse_number(value)) for name, _, value in pairs)
 
 
@@ -99,7 +99,7 @@ def one_of(names: Iterable[str]) -> WordParser:
         if word not in valid:
             found = difflib.get_close_matches(word, valid, n=1)
             nearest = f"; did you mean {found[0]}?" if found else ""
-            raise ValueError(f"{_shorten(word)!r} is none of {', '.join(valid)}{nearest}")
+            raise ValueError(f"{_shorten_word(word)!r} is none of {', '.join(valid)}{nearest}")
         return word
 
     return parse
@@ -145,7 +145,7 @@ def parse_assignments(
     for word in words:
         name, equals, content = word.partition("=")
         if name not in kinds:
-            raise ValueError(f"{what} has no {_shorten(name)!r}{suggest_names(name, kinds)}")
+            raise ValueError(f"{what} has no {_shorten_word(name)!r}{suggest_names(name, kinds)}")
         if name in values:
             raise ValueError(f"{name} is given twice")
         try:
@@ -155,7 +155,7 @@ def parse_assignments(
     return values
 
 
-def _shorten(word: str) -> str:
+def _shorten_word(word: str) -> str:
     return word if len(word) <= 40 else f"{word[:37]}..."
 
 
@@ -202,7 +202,7 @@ class EventSignature:
     block_items: bool = False
 
     @property
-    def usage(self) -> str:
+    def usage_text(self) -> str:
         """The arguments, as help texts show them; optional ones in brackets."""
         words = [(name, name.upper()) for name in self.positional]
         words += [(name, f"{name}=") for name in self.named if name not in self.positional]
@@ -288,7 +288,7 @@ def event_signatures() -> Mapping[str, EventSignature]:
         "write": write,
         "wrmsr": write,
         "read": EventSignature(value, fields, frozenset(("msr",))),
-        "state": EventSignature({}, _parsers_of_fields(State)),
+        "state": EventSignature({}, _parsers_of_fields(UnitState)),
         "vmcs": EventSignature(
             {},
             _parsers_of_fields(

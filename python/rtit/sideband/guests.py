@@ -45,12 +45,12 @@ class GuestSideband:
         file can put one vcpu on all CPUs at once.
         """
 
-    def machine(self, record: perf.Record) -> int:
+    def machine_of_record(self, record: perf.Record) -> int:
         """Return the machine of a record; 0 for records of the host."""
         event_id = record.sample_id.id if record.sample_id is not None else None
         return self._ids.get(event_id, (0, 0))[0] if event_id is not None else 0
 
-    def apply(self, images: Images, time: int, record: perf.Record) -> None:
+    def apply_record(self, images: Images, time: int, record: perf.Record) -> None:
         """Apply the next record of a machine, in order of time (TSC ticks)."""
         sample_id = record.sample_id
         if sample_id is None or sample_id.id is None:
@@ -60,23 +60,25 @@ class GuestSideband:
             self.names[machine, record.tid] = record.comm
         elif isinstance(record, perf.Fork) and (machine, record.ptid) in self.names:
             self.names.setdefault((machine, record.tid), self.names[machine, record.ptid])
-        mapping_records.apply(images, time, _with_host_numbers(machine, record), machine=machine)
+        mapping_records.apply_mapping_record(
+            images, time, _with_host_numbers(machine, record), machine=machine
+        )
         # The CPU of the guest is the vcpu, wherever the host ran it.
         inside = replace(record, sample_id=replace(sample_id, cpu=vcpu))
         if machine not in self._intervals:
             self._intervals[machine] = IntervalBuilder(reserve_memory=self._reserve_memory)
-        self._intervals[machine].apply(time, inside)
+        self._intervals[machine].apply_record(time, inside)
 
     @property
     def intervals(self) -> Iterable[IntervalBuilder]:
         """The intervals of each machine."""
         return self._intervals.values()
 
-    def split(self, intervals: IntervalList) -> IntervalList:
+    def split_at_guest_switches(self, intervals: IntervalList) -> IntervalList:
         """Return the intervals of a host's CPU, split where the guest thread changes."""
         found = IntervalList()
         on: dict[tuple[int, int], IntervalList] = {}
-        for number, (pid, tid, _) in enumerate(intervals.threads()):
+        for number, (pid, tid, _) in enumerate(intervals.iterate_threads()):
             since = intervals.start[number]
             vcpu = self._cpus.get((pid, tid))
             if vcpu is None or pid not in self._intervals:
@@ -101,16 +103,16 @@ class GuestSideband:
 def _guest_intervals(
     inside: IntervalList, since: int, until: int | None
 ) -> Iterator[tuple[int, GuestThread]]:
-    """The guest threads on a vcpu from `since` to `until`, each with its start."""
+    """Yield the guest threads on a vcpu from `since` to `until`, each with its start."""
     first = bisect_right(inside.start, since)
-    yield since, _guest(inside, first - 1) if first else _UNKNOWN
+    yield since, _guest_thread_at(inside, first - 1) if first else _UNKNOWN
     for number in range(first, len(inside)):
         if until is not None and inside.start[number] >= until:
             break
-        yield inside.start[number], _guest(inside, number)
+        yield inside.start[number], _guest_thread_at(inside, number)
 
 
-def _guest(inside: IntervalList, number: int) -> GuestThread:
+def _guest_thread_at(inside: IntervalList, number: int) -> GuestThread:
     return GuestThread(inside.pid[number], inside.tid[number])
 
 

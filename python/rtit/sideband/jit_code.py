@@ -41,7 +41,7 @@ class AddressReuse:
             used = MappedRanges()
             for index in order:
                 start = addresses[index]
-                self.is_first[index] = not used.add(start, start + sizes[index])
+                self.is_first[index] = not used.add_range(start, start + sizes[index])
         self._starts, self._ends = array("Q"), array("Q")
         for index in by_address:
             start, end = addresses[index], addresses[index] + sizes[index]
@@ -54,7 +54,7 @@ class AddressReuse:
                 self._starts.append(start)
                 self._ends.append(end)
 
-    def neighbourhood(self, address: int) -> tuple[int, int]:
+    def adjacent_range_around(self, address: int) -> tuple[int, int]:
         """Return start and end of the adjacent first functions around one at `address`."""
         index = bisect_right(self._starts, address) - 1
         return self._starts[index], self._ends[index]
@@ -91,18 +91,18 @@ class _PendingDump:
 
     def apply_until(self, time: int) -> None:
         while self._next < len(self._order) and self._times[self._order[self._next]] <= time:
-            self._apply(self._order[self._next])
+            self._map_function(self._order[self._next])
             self._next += 1
 
-    def _apply(self, row: int) -> None:
+    def _map_function(self, row: int) -> None:
         dump, is_first = self._dump, self._reuse.is_first[row]
-        code = dump.code(row)
+        code = dump.code_of_function(row)
         if not code:
             return
         address = dump.addresses[row]
         start, end = address, address + len(code)
         if is_first:
-            neighbourhood = self._reuse.neighbourhood(address)
+            neighbourhood = self._reuse.adjacent_range_around(address)
             if neighbourhood[0] not in self._mapped:
                 self._mapped.add(neighbourhood[0])
                 start, end = neighbourhood
@@ -148,7 +148,7 @@ class JitCodeLoader:
             try:
                 rows = list(read_map(path, self._names[path]))
             except ImageError as error:
-                self._report(path, str(error))
+                self._report_problem(path, str(error))
                 continue
             if self._has_room(path, 0, len(rows)):
                 self._images.set_symbols_of_anonymous_memory(pid, rows)
@@ -157,12 +157,12 @@ class JitCodeLoader:
         try:
             dump = read_jitdump(path, self._names[path])
         except ImageError as error:
-            self._report(path, str(error))
+            self._report_problem(path, str(error))
             return
         if dump.incomplete is not None:
-            self._report(path, dump.incomplete)
+            self._report_problem(path, dump.incomplete)
         if not dump.in_ticks:
-            self._report(path, "its times are not TSC ticks: its code is that of the end")
+            self._report_problem(path, "its times are not TSC ticks: its code is that of the end")
         # A function that moved is counted once for each address.
         if self._has_room(path, sum(dump.sizes), len(dump)) and len(dump):
             self._pending.append(_PendingDump(self._images, dump))
@@ -171,10 +171,10 @@ class JitCodeLoader:
         self._bytes_left -= size
         self._functions_left -= functions
         if self._bytes_left < 0:
-            self._report(path, f"more than {_MAX_CODE:,} bytes of JIT-compiled code")
+            self._report_problem(path, f"more than {_MAX_CODE:,} bytes of JIT-compiled code")
         elif self._functions_left < 0:
-            self._report(path, f"more than {MAX_FUNCTIONS:,} JIT-compiled functions")
+            self._report_problem(path, f"more than {MAX_FUNCTIONS:,} JIT-compiled functions")
         return min(self._bytes_left, self._functions_left) >= 0
 
-    def _report(self, path: str, message: str) -> None:
+    def _report_problem(self, path: str, message: str) -> None:
         self._images.add_jit_problem(Problem("unreadable", self._names[path], message))

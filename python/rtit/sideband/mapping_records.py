@@ -20,7 +20,9 @@ _PROT_EXEC = 4
 _MISC_MMAP_DATA = 1 << 13
 
 
-def apply(images: Images, time: int, record: perf.Record, *, machine: int = 0) -> None:
+def apply_mapping_record(
+    images: Images, time: int, record: perf.Record, *, machine: int = 0
+) -> None:
     """Apply the next record, in order of time (TSC ticks).
 
     `machine` is the pid of the virtual machine that the record is of; 0: the host.

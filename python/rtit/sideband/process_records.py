@@ -46,14 +46,14 @@ class ThreadTable:
         """tid -> last name (comm). A new thread has the name of the thread that created it."""
         self.exits = ProcessExits()
         self.processes = ProcessTable()
-        self.intervals = IntervalBuilder(data, budget.reserve)
+        self.intervals = IntervalBuilder(data, budget.reserve_memory)
         self.losses = AuxLosses(budget)
         self.guests: GuestSideband | None = None
         """Threads of virtual machines; None if the file has no records of them."""
         if data is not None and data.guest_ids:
-            self.guests = GuestSideband(data, budget.reserve)
+            self.guests = GuestSideband(data, budget.reserve_memory)
 
-    def apply(self, record: perf.Record) -> None:
+    def apply_record(self, record: perf.Record) -> None:
         """Set names from the next record, in order of time."""
         if isinstance(record, perf.Comm):
             self.names[record.tid] = record.comm
@@ -84,9 +84,9 @@ def read_sideband(
     too_many_threads: Problem | None = None
     for time, record in sort_by_time(data):
         jit_loader.apply_until(time)
-        machine = guests.machine(record) if guests is not None else 0
+        machine = guests.machine_of_record(record) if guests is not None else 0
         ids = {(machine, number) for number in _ids_in(record)}
-        if (ids or isinstance(record, perf.Exit)) and not _reserve(
+        if (ids or isinstance(record, perf.Exit)) and not _reserve_memory_for_record(
             budget, record, len(ids - known_ids), len(known_ids)
         ):
             # Reported once, with the number of threads at the first time.
@@ -97,14 +97,14 @@ def read_sideband(
             continue
         known_ids |= ids
         if guests is not None and machine:
-            guests.apply(images, time, record)
+            guests.apply_record(images, time, record)
             continue
-        mapping_records.apply(images, time, record)
-        threads.apply(record)
-        threads.exits.apply(time, record)
-        threads.processes.apply(time, record)
-        threads.intervals.apply(time, record)
-        too_many_losses = threads.losses.apply(record)
+        mapping_records.apply_mapping_record(images, time, record)
+        threads.apply_record(record)
+        threads.exits.apply_record(time, record)
+        threads.processes.apply_record(time, record)
+        threads.intervals.apply_record(time, record)
+        too_many_losses = threads.losses.apply_record(record)
         if too_many_losses is not None:
             images.add_problem(Problem("unreadable", "losses", too_many_losses))
     jit_loader.finish()
@@ -116,7 +116,7 @@ def read_sideband(
 
 
 def _ids_in(record: perf.Record) -> tuple[int, ...]:
-    """The ids of threads and processes in a record."""
+    """Return the ids of threads and processes in a record."""
     if isinstance(record, perf.Fork):
         return record.tid, record.pid, record.ptid, record.ppid
     if isinstance(record, perf.Comm | perf.Mmap | perf.Mmap2 | perf.ItraceStart):
@@ -127,7 +127,9 @@ def _ids_in(record: perf.Record) -> tuple[int, ...]:
     return ()
 
 
-def _reserve(budget: MemoryBudget, record: perf.Record, new_ids: int, known_ids: int) -> bool:
+def _reserve_memory_for_record(
+    budget: MemoryBudget, record: perf.Record, new_ids: int, known_ids: int
+) -> bool:
     """Reserve memory for a record about threads; False if there is none."""
     limits = budget.limits
     size = (limits.thread_id + limits.process) * new_ids
@@ -139,7 +141,7 @@ def _reserve(budget: MemoryBudget, record: perf.Record, new_ids: int, known_ids:
         size += max(0, getsizeof(record.comm) - limits.included_name)
     if known_ids + new_ids > limits.max_threads:
         return False
-    return not size or budget.reserve(size)
+    return not size or budget.reserve_memory(size)
 
 
 def _too_many_intervals(count: int) -> Problem:
@@ -163,7 +165,7 @@ def sort_by_time(data: PerfData) -> Iterator[tuple[int, Record]]:
     size, is_sorted = 0, True
     for records in data.records_by_file():
         for record in filter(_is_of_kernel, records):
-            time = _ticks(data, record)
+            time = _record_time_in_ticks(data, record)
             is_sorted = is_sorted and (not times or times[-1] <= time)
             times.append(time)
             offsets.append(record.offset)
@@ -177,7 +179,10 @@ def sort_by_time(data: PerfData) -> Iterator[tuple[int, Record]]:
         yield from sorted(pairs, key=lambda pair: pair[0])
         return
     if is_sorted:
-        yield from ((_ticks(data, each), each) for each in filter(_is_of_kernel, data.records()))
+        yield from (
+            (_record_time_in_ticks(data, each), each)
+            for each in filter(_is_of_kernel, data.records())
+        )
         return
     import numpy as np
 
@@ -199,7 +204,7 @@ def _is_of_kernel(record: Record) -> bool:
     return record.type < FIRST_USER_TYPE
 
 
-def _ticks(data: PerfData, record: Record) -> int:
+def _record_time_in_ticks(data: PerfData, record: Record) -> int:
     conversion = data.time_conversion
     time = record.sample_id.time if record.sample_id else None
     return conversion.to_tsc(time) if conversion is not None and time else 0

@@ -46,19 +46,19 @@ class ProcessTable:
         self._all: list[Process] = []
         self._running: dict[int, Process] = {}
 
-    def apply(self, time: int, record: perf.Record) -> None:
+    def apply_record(self, time: int, record: perf.Record) -> None:
         """Add what the next record says; `time` is in TSC ticks."""
         if isinstance(record, perf.Fork):
             if record.tid == record.pid:
-                parent = self._process(record.ppid) if record.ppid > 0 else None
-                self._start(record.pid, parent, time)
-            self._process(record.pid).threads.add(record.tid)
+                parent = self._process_of_pid(record.ppid) if record.ppid > 0 else None
+                self._start_process(record.pid, parent, time)
+            self._process_of_pid(record.pid).threads.add(record.tid)
         elif isinstance(record, perf.Comm):
-            process = self._process(record.pid)
+            process = self._process_of_pid(record.pid)
             if record.tid == record.pid:
                 process.name = record.comm
         elif isinstance(record, perf.ItraceStart):
-            process = self._process(record.pid)
+            process = self._process_of_pid(record.pid)
             process.threads.add(record.tid)
             process.is_traced = True
 
@@ -75,10 +75,10 @@ class ProcessTable:
                 candidates[index - 1].exit = each
         return list(self._all)
 
-    def _process(self, pid: int) -> Process:
-        return self._running.get(pid) or self._start(pid, None, 0)
+    def _process_of_pid(self, pid: int) -> Process:
+        return self._running.get(pid) or self._start_process(pid, None, 0)
 
-    def _start(self, pid: int, parent: Process | None, time: int) -> Process:
+    def _start_process(self, pid: int, parent: Process | None, time: int) -> Process:
         name = parent.name if parent is not None else ""
         process = Process(pid, parent, time, name, {pid})
         self._all.append(process)
@@ -115,11 +115,11 @@ class ProcessExits:
         """Number of traced instructions of each thread that has ended, by tid, if recorded."""
 
     @property
-    def processes(self) -> list[ProcessExit]:
+    def exits_in_order(self) -> list[ProcessExit]:
         """In order of the first recorded exit of one of their threads."""
         return list(self._found)
 
-    def apply(self, time: int, record: perf.Record) -> None:
+    def apply_record(self, time: int, record: perf.Record) -> None:
         """Add what the next record says; `time` is in TSC ticks."""
         if isinstance(record, perf.Fork):
             if record.tid == record.pid:  # a new process, perhaps with the pid of an ended one
@@ -135,11 +135,11 @@ class ProcessExits:
             index = self._index.setdefault(record.pid, len(self._found))
             if index == len(self._found):
                 self._found.append(found)
-            elif _significance(found) > _significance(self._found[index]):
+            elif _exit_significance(found) > _exit_significance(self._found[index]):
                 self._found[index] = found
 
 
-def _significance(found: ProcessExit) -> tuple[bool, bool, bool]:
+def _exit_significance(found: ProcessExit) -> tuple[bool, bool, bool]:
     status = found.exit_status
     return status.took_signal, status.of_process, found.tid == found.pid
 
@@ -170,7 +170,7 @@ class AuxLosses:
         self._found: dict[AuxBuffer, list[AuxLoss]] = {}
         self._count = 0
 
-    def apply(self, record: perf.Record) -> str | None:
+    def apply_record(self, record: perf.Record) -> str | None:
         """Add the losses of the next record.
 
         Returns a message if they are too many to keep, else None.
@@ -181,7 +181,7 @@ class AuxLosses:
         limits = self._budget.limits
         for flag in LOSS_DESCRIPTIONS:
             if record.flags & flag:
-                if self._count >= limits.max_losses or not self._budget.reserve(limits.loss):
+                if self._count >= limits.max_losses or not self._budget.reserve_memory(limits.loss):
                     return (
                         f"there are more than {self._count:,}: the places of later ones are unknown"
                     )
@@ -194,5 +194,5 @@ class AuxLosses:
         return None
 
     def for_buffer(self, buffer: AuxBuffer) -> list[AuxLoss]:
-        """The losses of one buffer."""
+        """Return the losses of one buffer."""
         return self._found.get(buffer, [])

@@ -82,15 +82,15 @@ class IntervalList(Sequence[SchedulingInterval]):
             self.guest_pid.append(guest_pid)
             self.guest_tid.append(guest_tid)
 
-    def guest(self, index: int) -> GuestThread | None:
-        """The guest thread of an interval, or None."""
+    def guest_thread_at(self, index: int) -> GuestThread | None:
+        """Return the guest thread of an interval, or None."""
         if not self.has_guests or self.guest_pid[index] == _NO_GUEST:
             return None
         return GuestThread(self.guest_pid[index], self.guest_tid[index])
 
-    def threads(self) -> Iterator[tuple[int, int, GuestThread | None]]:
-        """The process, thread and guest thread of each interval."""
-        guests = map(self.guest, range(len(self))) if self.has_guests else repeat(None)
+    def iterate_threads(self) -> Iterator[tuple[int, int, GuestThread | None]]:
+        """Return the process, thread and guest thread of each interval."""
+        guests = map(self.guest_thread_at, range(len(self))) if self.has_guests else repeat(None)
         return zip(self.pid, self.tid, guests, strict=False)
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class IntervalList(Sequence[SchedulingInterval]):
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         return SchedulingInterval(
-            self.start[index], self.pid[index], self.tid[index], self.guest(index)
+            self.start[index], self.pid[index], self.tid[index], self.guest_thread_at(index)
         )
 
     def __eq__(self, other: object) -> bool:
@@ -126,7 +126,7 @@ _RESERVED_INTERVALS = 64
 
 
 @dataclass(slots=True)
-class _Cpu:
+class _CpuIntervals:
     reserve_memory: Callable[[int], bool]
     intervals: IntervalList = field(default_factory=IntervalList)
     switched_out_at: int | None = None
@@ -136,7 +136,7 @@ class _Cpu:
     is_full: bool = False
     """No memory was left. The last interval is of an unknown thread and has no end."""
 
-    def add(self, start: int, pid: int, tid: int) -> None:
+    def add_interval(self, start: int, pid: int, tid: int) -> None:
         intervals = self.intervals
         if intervals:
             if self.is_full or (intervals.pid[-1], intervals.tid[-1]) == (pid, tid):
@@ -152,7 +152,7 @@ class _Cpu:
     def add_first(self, pid: int, tid: int) -> None:
         """Assume that the thread had the CPU from the beginning, if no interval is known yet."""
         if not self.intervals:
-            self.add(0, pid, tid)
+            self.add_interval(0, pid, tid)
 
 
 class IntervalBuilder:
@@ -167,7 +167,7 @@ class IntervalBuilder:
         data: PerfData | None = None,
         reserve_memory: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        self._cpus: dict[int, _Cpu] = {}
+        self._cpus: dict[int, _CpuIntervals] = {}
         self._reserve_memory = reserve_memory
         self._has_lost_cpus = False
         events = data.events if data is not None else []
@@ -192,7 +192,7 @@ class IntervalBuilder:
         return self._has_lost_cpus or any(cpu.is_full for cpu in self._cpus.values())
 
     def intervals_of(self, cpu: int) -> IntervalList:
-        """The intervals of a CPU. Adjacent intervals are of different threads."""
+        """Return the intervals of a CPU. Adjacent intervals are of different threads."""
         state = self._cpus.get(cpu)
         if state is None:
             return IntervalList()
@@ -208,7 +208,7 @@ class IntervalBuilder:
         state = self._cpus.get(cpu)
         return (state.first_thread if state is not None else None) or (UNKNOWN, UNKNOWN)
 
-    def apply(self, time: int, record: perf.Record) -> None:
+    def apply_record(self, time: int, record: perf.Record) -> None:
         """Process the next record, in order of time (TSC ticks)."""
         if isinstance(record, perf.Fork | perf.Comm):
             self._pids[record.tid] = record.pid
@@ -217,40 +217,40 @@ class IntervalBuilder:
             return
         if isinstance(record, perf.SwitchCpuWide | perf.Switch):
             if sample_id.tid is not None and sample_id.pid is not None:
-                self._switch(time, record, sample_id.cpu, sample_id.pid, sample_id.tid)
+                self._apply_switch(time, record, sample_id.cpu, sample_id.pid, sample_id.tid)
         elif isinstance(record, perf.ItraceStart):
             self._pids[record.tid] = record.pid
-            cpu = self._cpu(sample_id.cpu)
+            cpu = self._intervals_of_cpu(sample_id.cpu)
             cpu.first_thread = cpu.first_thread or (record.pid, record.tid)
             cpu.add_first(record.pid, record.tid)
             self._switch_in(cpu, time, record.pid, record.tid)
         elif isinstance(record, perf.Exit):
-            cpu = self._cpu(sample_id.cpu)
+            cpu = self._intervals_of_cpu(sample_id.cpu)
             if cpu.intervals and cpu.intervals[-1].tid == record.tid:
                 cpu.switched_out_at = time
         elif isinstance(record, perf.Sample) and record.event in self._switch_events:
-            self._sched_switch(time, record, self._cpu(sample_id.cpu))
+            self._sched_switch(time, record, self._intervals_of_cpu(sample_id.cpu))
 
-    def _switch(
+    def _apply_switch(
         self, time: int, record: perf.SwitchCpuWide | perf.Switch, number: int, pid: int, tid: int
     ) -> None:
-        cpu = self._cpu(number)
+        cpu = self._intervals_of_cpu(number)
         if record.is_out:
             cpu.add_first(pid, tid)
             cpu.switched_out_at = time
             if isinstance(record, perf.SwitchCpuWide):
-                cpu.add(time, record.other_pid, record.other_tid)
+                cpu.add_interval(time, record.other_pid, record.other_tid)
         else:
             if isinstance(record, perf.SwitchCpuWide):
                 cpu.add_first(record.other_pid, record.other_tid)
             self._switch_in(cpu, time, pid, tid)
 
     @staticmethod
-    def _switch_in(cpu: _Cpu, time: int, pid: int, tid: int) -> None:
-        cpu.add(time if cpu.switched_out_at is None else cpu.switched_out_at, pid, tid)
+    def _switch_in(cpu: _CpuIntervals, time: int, pid: int, tid: int) -> None:
+        cpu.add_interval(time if cpu.switched_out_at is None else cpu.switched_out_at, pid, tid)
         cpu.switched_out_at = None
 
-    def _sched_switch(self, time: int, record: perf.Sample, cpu: _Cpu) -> None:
+    def _sched_switch(self, time: int, record: perf.Sample, cpu: _CpuIntervals) -> None:
         sample_id = record.sample_id
         raw = raw_data(self._switch_events[record.event], memoryview(record.body))
         if sample_id is None or raw is None or len(raw) < _NEXT_PID_OFFSET + _NEXT_PID.size:
@@ -258,12 +258,12 @@ class IntervalBuilder:
         if sample_id.tid is not None:
             cpu.add_first(UNKNOWN if sample_id.pid is None else sample_id.pid, sample_id.tid)
         (tid,) = _NEXT_PID.unpack_from(raw, _NEXT_PID_OFFSET)
-        cpu.add(time, 0 if tid == 0 else UNKNOWN, tid)
+        cpu.add_interval(time, 0 if tid == 0 else UNKNOWN, tid)
 
-    def _cpu(self, number: int) -> _Cpu:
+    def _intervals_of_cpu(self, number: int) -> _CpuIntervals:
         if number in self._cpus:
             return self._cpus[number]
-        cpu = _Cpu(self._reserve_memory)
+        cpu = _CpuIntervals(self._reserve_memory)
         if self._reserve_memory(_CPU_BYTES):
             self._cpus[number] = cpu
         else:

@@ -61,13 +61,13 @@ class Baselines:
 
     def get(self, key: str) -> StoredCount | None:
         """Return a stored count; None if there is none. Raises InputError, OSError."""
-        return self._read().get(key)
+        return self._read_stored_counts().get(key)
 
     def store(self, key: str, count: StoredCount) -> None:
         """Store a count. Raises InputError, OSError."""
         self.path.parent.mkdir(exist_ok=True)
         with _lock_folder(self.path.parent):
-            found = {**self._read(), key: count}
+            found = {**self._read_stored_counts(), key: count}
             rows = {
                 name: {
                     "instructions": each.instructions,
@@ -83,7 +83,7 @@ class Baselines:
                 new.unlink(missing_ok=True)
                 raise
 
-    def _read(self) -> dict[str, StoredCount]:
+    def _read_stored_counts(self) -> dict[str, StoredCount]:
         try:
             value = read_json_file(self.path)
             return {

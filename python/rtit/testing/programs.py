@@ -76,7 +76,7 @@ class Programs:
         counted = self._run_counted(words, env if env is not None else environment(), cwd)
         if check and counted.exit_code:
             raise AssertionError(f"{words[0]} ended with exit code {counted.exit_code}")
-        if missing := [*counted.warnings, *counted.stat.missing]:
+        if missing := [*counted.warnings, *counted.stat.describe_uncounted_code]:
             raise AssertionError(f"{words[0]}: not all is counted: {'; '.join(missing)}")
         return counted
 

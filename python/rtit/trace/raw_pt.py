@@ -59,7 +59,7 @@ def decode(
     max_counters: int = 0,
     title: str = "PT",
 ) -> RawTrace:
-    """The trace of raw PT (the packets of one logical processor) and of the code that ran.
+    """Return the trace of raw PT (the packets of one logical processor) and of the code that ran.
 
     Parameters:
 
@@ -153,12 +153,12 @@ class RawTrace(Trace):
         raise UnsupportedError(f"{self.path} is raw PT: there is no perf.data around it")
 
     @property
-    def _size(self) -> int:
+    def _size_of_input(self) -> int:
         return self._source.size
 
     @cached_property
     def max_counters(self) -> int:
-        """How many distinct runs, and how many distinct edges, are counted separately."""
+        """The number of distinct runs, and of distinct edges, that are counted separately."""
         (stream,) = self.streams
         return stream.max_counters
 
@@ -303,17 +303,17 @@ class Decoder:
         return DecodeResult(**result)
 
     def edges(self) -> EdgeTotals:
-        """All edges of the last trace, as `Stream.edges`."""
+        """Return all edges of the last trace, as `Stream.edges`."""
         import numpy as np
 
         return EdgeTotals(*map(np.asarray, self._native.edges().values()))
 
     def ledger(self) -> Ledger:
-        """The coverage ledger of the last trace."""
+        """Return the coverage ledger of the last trace."""
         return Ledger.from_rows(native_ledger_rows(self._native))
 
     def counts(self) -> Counts:
-        """Totals of the last trace."""
+        """Return totals of the last trace."""
         return Counts(**self._native.counts())
 
     def invalidate(self, address: int = 0, size: int = _ADDRESS_LIMIT) -> None:

@@ -229,7 +229,7 @@ class Stream:
         return self.images.image(int(tid))
 
     def executed_threads(self) -> list[ThreadId]:
-        """The (pid, tid) of all threads that ran, in the order of their first rows."""
+        """Return the (pid, tid) of all threads that ran, in the order of their first rows."""
         itself = (self.pid, self.tid)
         if not self.has_several_threads or isinstance(self.settings, RtitError):
             return [itself]
@@ -239,7 +239,7 @@ class Stream:
             return threads_in(self.blocks()) or [itself]
         decoder = self.for_thread(*_NO_THREAD, {}).native_decoder()
         decoder.count()
-        intervals = map(self.thread_scope.schedule.interval, decoder.visited_intervals)
+        intervals = map(self.thread_scope.schedule.interval_by_ordinal, decoder.visited_intervals)
         threads = (itself if each is None else (each.pid, each.tid) for each in intervals)
         return list(dict.fromkeys(threads)) or [itself]
 
@@ -250,14 +250,16 @@ class Stream:
     def for_threads(self, threads: Sequence[ThreadId], names: Mapping[int, str]) -> Stream:
         """One stream of these threads. Its `pid`, `tid` and `name` are those of the first."""
         pid, tid = threads[0]
-        scope = self.thread_scope.only(*threads) if self.thread_scope is not None else None
+        scope = (
+            self.thread_scope.select_threads(*threads) if self.thread_scope is not None else None
+        )
         image = self.images.find_image(pid) if self.images is not None else None
         return self.derive(
             image=image or Image(), tid=tid, pid=pid, name=names.get(tid), thread_scope=scope
         )
 
     def derive(self, **changes: Any) -> Self:
-        """A copy with these fields changed, without the results of earlier decoding."""
+        """Return a copy with these fields changed, without the results of earlier decoding."""
         return replace(self, **changes, _decoder=None, _accounting=None, _other_spaces=None)
 
     # Packets
@@ -268,15 +270,15 @@ class Stream:
         return self.source.size
 
     def chunks(self) -> Iterator[memoryview]:
-        """The bytes in order. Each chunk is valid until the next one is requested."""
+        """Return the bytes in order. Each chunk is valid until the next one is requested."""
         return self.source.chunks()
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Return all bytes."""
         return b"".join(self.chunks())
 
     def scan(self, errata: Collection[str] = ()) -> Iterator[Packet | BadBytes]:
-        """The packets as objects, and the bytes that are no packets.
+        """Return the packets as objects, and the bytes that are no packets.
 
         `errata`: names of errata (SKD007, SKZ84) after which bytes are no packet. This is some
         hundred times slower than `packets`.
@@ -311,7 +313,7 @@ class Stream:
     def native_decoder(
         self, *, timing_samples: bool = False, in_order: bool = False
     ) -> _core.StreamDecoder:
-        """A new decoder at the start of the stream, for internal use.
+        """Return a new decoder at the start of the stream, for internal use.
 
         `timing_samples`: times of rows are numbers of timing samples (`rtit.trace.time.samples`).
         `in_order`: rows are needed in order, so one thread decodes unless `Settings.jobs` is set.
@@ -338,8 +340,9 @@ class Stream:
 
     @property
     def max_counters(self) -> int:
-        """How many distinct runs, and how many distinct edges, are counted separately. Raises the
-        error in `settings`, if there is one.
+        """The number of distinct runs, and of distinct edges, that are counted separately.
+
+        Raises the error in `settings`, if there is one.
         """
         return self._checked_settings().max_counters or default_max_counters(self.size)
 
@@ -392,18 +395,18 @@ class Stream:
                 yield rows
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
-        """The executed blocks: runs of instructions that follow each other in memory."""
+        """Return the executed blocks: runs of instructions that follow each other in memory."""
 
         columns = (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns)
         decode = partial(build_tables.decode_rows, with_spaces=self._decodes_spaces(where))
-        return self._table(Rows, decode, where, columns, timing=timing)
+        return self._decoded_table(Rows, decode, where, columns, timing=timing)
 
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[Instructions]:
-        """Every executed instruction."""
+        """Return every executed instruction."""
         decode = partial(build_tables.decode_instructions, with_spaces=self._decodes_spaces(where))
-        return self._table(
+        return self._decoded_table(
             Instructions,
             decode,
             where,
@@ -412,9 +415,9 @@ class Stream:
         )
 
     def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
-        """Every branch and other transfer. `edges` counts them."""
+        """Return every branch and other transfer. `edges` counts them."""
         decode = partial(build_tables.decode_branches, with_spaces=self._decodes_spaces(where))
-        return self._table(
+        return self._decoded_table(
             Branches,
             decode,
             where,
@@ -423,7 +426,7 @@ class Stream:
         )
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
-        """The events that single packets report. `events` combines them."""
+        """Return the events that single packets report. `events` combines them."""
         blocks = self.blocks(timing=timing)
         return build_tables.filtered_table(
             Events,
@@ -435,7 +438,7 @@ class Stream:
     def sync_points(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[SyncPoints]:
-        """Every PSB+ that was decoded."""
+        """Return every PSB+ that was decoded."""
         blocks = self.blocks(timing=timing)
         return build_tables.filtered_table(
             SyncPoints,
@@ -457,7 +460,7 @@ class Stream:
         return filter_events(decode_events(rows, self.pebs_counters), row_filter)
 
     def block_ids(self) -> BlockIdTable:
-        """The executed blocks as ids, with a table of the distinct blocks.
+        """Return the executed blocks as ids, with a table of the distinct blocks.
 
         Faster than `blocks`, with a tenth of the memory. Raises UnsupportedError for one thread of
         several if the kernel was traced.
@@ -481,7 +484,9 @@ class Stream:
         decoder, scope = self.native_decoder(in_order=True), self.thread_scope
         while (columns := decoder.runs(build_tables.BATCH_ROWS)) is not None:
             interval = (
-                scope.schedule.interval(decoder.intervals_begun) if scope is not None else None
+                scope.schedule.interval_by_ordinal(decoder.intervals_begun)
+                if scope is not None
+                else None
             )
             yield interval.start if interval is not None else 0, columns
 
@@ -502,7 +507,7 @@ class Stream:
     def _thread_columns(self) -> tuple[str, ...]:
         return self.thread_scope.schedule.columns if self.thread_scope is not None else ()
 
-    def _attribution(self, *, times_are_tsc: bool = True) -> ThreadAttribution | None:
+    def _new_thread_attribution(self, *, times_are_tsc: bool = True) -> ThreadAttribution | None:
         """None if only one thread ran."""
         if self.thread_scope is None:
             return None
@@ -512,7 +517,7 @@ class Stream:
             self.thread_scope.schedule, self.guest_spaces, times_are_tsc=times_are_tsc
         )
 
-    def _attribute(
+    def _add_thread_columns(
         self,
         batches: build_tables.BatchesWithOffsets[B],
         decoder: _core.StreamDecoder,
@@ -520,32 +525,35 @@ class Stream:
         times_are_tsc: bool,
     ) -> build_tables.BatchesWithOffsets[B]:
         """Add thread columns, if several threads share the CPU."""
-        attribution = self._attribution(times_are_tsc=times_are_tsc)
+        attribution = self._new_thread_attribution(times_are_tsc=times_are_tsc)
         for batch, offsets in batches:
             if attribution is None:
                 yield batch, offsets
             elif len(batch) or isinstance(batch, Rows):
-                yield attribution.attribute(batch, decoder.intervals_begun), offsets
+                yield attribution.add_thread_columns(batch, decoder.intervals_begun), offsets
 
     def _extract_threads(self, batches: Iterator[B]) -> Iterator[B]:
         if self._tids_to_extract is None:
             return batches
         from rtit.trace.threads.extract import ThreadFilter
 
-        return ThreadFilter(self._tids_to_extract).filter(batches)
+        return ThreadFilter(self._tids_to_extract).filter_batches(batches)
 
     def _decode_rows(self, *, in_order: bool, with_spaces: bool = False) -> Iterator[Rows]:
-        """All rows and events of all threads, with thread columns."""
-        decoder, attribution = self.native_decoder(in_order=in_order), self._attribution()
+        """Yield all rows and events of all threads, with thread columns."""
+        decoder, attribution = (
+            self.native_decoder(in_order=in_order),
+            self._new_thread_attribution(),
+        )
         with self._discard_decoder_on_error():
             for rows, _ in build_tables.decode_rows(decoder, with_spaces=with_spaces):
                 yield (
                     rows
                     if attribution is None
-                    else attribution.attribute(rows, decoder.intervals_begun)
+                    else attribution.add_thread_columns(rows, decoder.intervals_begun)
                 )
 
-    def _table(
+    def _decoded_table(
         self,
         batch_type: type[B],
         decode: Callable[[_core.StreamDecoder], build_tables.BatchesWithOffsets[B]],
@@ -559,7 +567,7 @@ class Stream:
         def batches() -> Iterator[B]:
             # Runs at the first `next`: a table that nobody iterates reads nothing.
             decoder = self.native_decoder(timing_samples=timing, in_order=True)
-            decoded = self._attribute(decode(decoder), decoder, times_are_tsc=not timing)
+            decoded = self._add_thread_columns(decode(decoder), decoder, times_are_tsc=not timing)
             if timing:
                 start_time = self._checked_settings().start_time
                 timed = add_time_bounds(decoder, start_time, decoded)
@@ -580,8 +588,9 @@ class Stream:
     # Totals and the ledger
 
     def totals(self) -> Totals:
-        """How often each run of instructions and each edge was executed, without the order. Takes a
-        tenth of the time of rows.
+        """Return the count of each executed run of instructions and each edge, without the order.
+
+        Takes a tenth of the time of rows.
         """
         if self.needs_extraction:
             return Totals(
@@ -593,7 +602,7 @@ class Stream:
             return build_tables.decode_totals(decoder)
 
     def edges(self, where: Selection | None = None) -> EdgeTotals:
-        """How often each transfer was executed.
+        """Return the count of each executed transfer.
 
         Takes the time of `branches` if there are several address spaces, which are counted
         separately, or if `where` selects by time.
@@ -610,7 +619,7 @@ class Stream:
         if edges.uncounted and where is not None and (where.functions or where.ranges):
             # The selected edges may be among those without a counter.
             return build_tables.count_edges(self.branches(where), self.max_counters)
-        return row_filter.select(edges)
+        return row_filter.select_rows(edges)
 
     def edges_by_process(self, where: Selection | None = None) -> EdgeTotals:
         """`edges`, counted separately for each process (column `pid`) if there are several.
@@ -623,7 +632,7 @@ class Stream:
         return build_tables.count_edges(self.branches(where), self.max_counters, by_process=True)
 
     def coverage(self, where: Selection | None = None) -> RunTotals:
-        """The executed code and its counts.
+        """Return the executed code and its counts.
 
         Without `where` these are the runs of `totals`; otherwise the blocks with at least one
         selected instruction. Address spaces are counted separately, by blocks.
@@ -654,12 +663,12 @@ class Stream:
                     yield *symbols.table[index], int(counts[index])
 
     def counts(self) -> Counts:
-        """Totals of the bytes that `ledger` describes."""
+        """Return totals of the bytes that `ledger` describes."""
         accounting, decoder = self._thread_accounting(), self._finished_decoder()
         counts = Counts(**decoder.counts())
         if accounting is None:
             return counts
-        return accounting.counts(counts, native_ledger_rows(decoder))
+        return accounting.counts_of_threads(counts, native_ledger_rows(decoder))
 
     def ledger(self) -> Ledger:
         """The coverage ledger: the status of every byte that the last decoder read. Decodes the
@@ -668,7 +677,7 @@ class Stream:
         return Ledger.from_rows(self._ledger_rows())
 
     def spans(self) -> Iterator[Span]:
-        """The spans of `ledger`, one at a time, without columns."""
+        """Return the spans of `ledger`, one at a time, without columns."""
         return map(Span.from_row, self._ledger_rows())
 
     def errors_of_class(self, error_class: ErrorClass) -> Iterator[tuple[int, int]]:
@@ -680,7 +689,7 @@ class Stream:
         accounting = self._thread_accounting()
         rows = native_ledger_rows(self._finished_decoder())
         if accounting is not None:
-            rows = accounting.ledger(rows)
+            rows = accounting.ledger_of_threads(rows)
         return insert_losses(rows, self.recording_losses) if self.recording_losses else rows
 
     def _thread_accounting(self) -> ThreadAccounting | None:

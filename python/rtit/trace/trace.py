@@ -183,12 +183,12 @@ class Trace:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What rtit wrote about a recording of its own; empty for others."""
+        """The facts that rtit wrote about a recording of its own; empty for others."""
         return self.data.facts
 
     @property
     def incomplete(self) -> str | None:
-        """Why the file ends early, in one sentence; None if it is complete."""
+        """One sentence that says why the file ends early; None if it is complete."""
         return self.data.incomplete
 
     @property
@@ -208,7 +208,7 @@ class Trace:
 
     @cached_property
     def max_counters(self) -> int:
-        """How many distinct runs, and how many distinct edges, are counted separately."""
+        """The number of distinct runs, and of distinct edges, that are counted separately."""
         return self._max_counters or default_max_counters(self._size)
 
     # Threads and processes
@@ -231,8 +231,8 @@ class Trace:
 
     @property
     def endings(self) -> list[ProcessExit]:
-        """How each process ended, if the file says so: recordings of rtit do."""
-        return self._recording.threads.exits.processes
+        """The end of each process, if the file says so: recordings of rtit do."""
+        return self._recording.threads.exits.exits_in_order
 
     @property
     def traced_instructions(self) -> dict[int, int]:
@@ -245,7 +245,7 @@ class Trace:
     def processes(self) -> list[Process]:
         """All processes, with their parents and how they ended. Parents come before children."""
         threads = self._recording.threads
-        return threads.processes.with_exits(threads.exits.processes)
+        return threads.processes.with_exits(threads.exits.exits_in_order)
 
     # Code
 
@@ -265,7 +265,7 @@ class Trace:
         return self.images.problems
 
     def mappings(self) -> dict[int, list[Mapping]]:
-        """The executable mappings of each process, over its whole life."""
+        """Return the executable mappings of each process, over its whole life."""
         return {pid: list(self.images.mappings(pid)) for pid in self.images.pids}
 
     # Streams
@@ -283,10 +283,14 @@ class Trace:
         Each of them reads all packets of its CPU, and decodes them if the kernel was traced.
         `by_thread` limits this work.
         """
-        return [each for stream in self.streams for each in self._splitter.split_by_thread(stream)]
+        return [
+            each
+            for stream in self.streams
+            for each in self._thread_splitter.split_by_thread(stream)
+        ]
 
     @cached_property
-    def _splitter(self) -> ThreadSplitter:
+    def _thread_splitter(self) -> ThreadSplitter:
         return ThreadSplitter(self.comms)
 
     def by_thread(
@@ -299,8 +303,10 @@ class Trace:
         limit. Raises UsageError if `where` names streams and none matches, UnsupportedError if
         splitting would read 256 times the size of the trace.
         """
-        streams = self._splitter.select_threads(self.streams, where, always_split=always_split)
-        return _matching(where, streams)
+        streams = self._thread_splitter.select_threads(
+            self.streams, where, always_split=always_split
+        )
+        return _select_matching_streams(where, streams)
 
     def select(self, where: Selection | None = None, *, always_split: bool = False) -> list[Stream]:
         """The streams for tables of executed code: as `by_thread`, but a CPU with kernel code stays
@@ -312,69 +318,79 @@ class Trace:
             scope = stream.thread_scope
             return not names_threads and scope is not None and not scope.schedule.user_code_only
 
-        streams = self._splitter.select_threads(
+        streams = self._thread_splitter.select_threads(
             self.streams, where, keeps_whole, always_split=always_split
         )
-        return _matching(where, streams)
+        return _select_matching_streams(where, streams)
 
     # Tables of all streams. They raise UsageError if `where` names streams or functions that the
     # trace does not have.
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
         """`Stream.blocks` of all selected streams, with the columns `tid` and `cpu`."""
-        return self._table(Rows, lambda stream: stream.blocks(where, timing=timing), where)
+        return self._table_of_streams(
+            Rows, lambda stream: stream.blocks(where, timing=timing), where
+        )
 
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[Instructions]:
         """`Stream.instructions` of all selected streams."""
-        return self._table(
+        return self._table_of_streams(
             Instructions, lambda stream: stream.instructions(where, timing=timing), where
         )
 
     def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
         """`Stream.branches` of all selected streams."""
-        return self._table(Branches, lambda stream: stream.branches(where, timing=timing), where)
+        return self._table_of_streams(
+            Branches, lambda stream: stream.branches(where, timing=timing), where
+        )
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
         """`Stream.raw_events` of all selected streams."""
-        return self._table(Events, lambda stream: stream.raw_events(where, timing=timing), where)
+        return self._table_of_streams(
+            Events, lambda stream: stream.raw_events(where, timing=timing), where
+        )
 
     def sync_points(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[SyncPoints]:
         """`Stream.sync_points` of all selected streams."""
-        return self._table(
+        return self._table_of_streams(
             SyncPoints, lambda stream: stream.sync_points(where, timing=timing), where
         )
 
     def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
         """`Stream.packets` of all selected streams."""
-        return self._table(
+        return self._table_of_streams(
             Packets, lambda stream: stream.packets(where, timing=timing), where, self.streams
         )
 
     def ledger(self, where: Selection | None = None) -> Ledger:
         """`Stream.ledger` of all selected streams."""
-        streams = _matching(where, self.streams)
+        streams = _select_matching_streams(where, self.streams)
         return build_tables.concatenate_ledgers(
             [(each.ledger(), each.tid, each.cpu) for each in streams]
         )
 
-    def _table(
+    def _table_of_streams(
         self,
         batch_type: type[B],
         table_of: Callable[[Stream], Table[B]],
         where: Selection | None,
         candidates: list[Stream] | None = None,
     ) -> Table[B]:
-        streams = self.select(where) if candidates is None else _matching(where, candidates)
+        streams = (
+            self.select(where)
+            if candidates is None
+            else _select_matching_streams(where, candidates)
+        )
         if where is not None:
             pids = (pid for each in streams for pid in each.space_pids)
-            SelectedRanges(where, self.images).check(pids)
+            SelectedRanges(where, self.images).check_functions_exist(pids)
         parts = [(table_of(each), each.tid, each.cpu) for each in streams]
         return build_tables.concatenate_tables(parts, batch_type)
 
 
-def _matching(where: Selection | None, streams: list[Stream]) -> list[Stream]:
+def _select_matching_streams(where: Selection | None, streams: list[Stream]) -> list[Stream]:
     return streams if where is None else where.select_streams(streams)

@@ -60,12 +60,12 @@ class VmxControls:
 
     @property
     def entry_msr_loads(self) -> tuple[tuple[int, int], ...]:
-        """What VM entry loads into PT MSRs, in order."""
+        """The values that VM entry loads into PT MSRs, in order."""
         return _with_pt_msrs_only(self.load_ctl, self.entry_loads)
 
     @property
     def exit_msr_loads(self) -> tuple[tuple[int, int], ...]:
-        """What VM exit loads into PT MSRs, in order."""
+        """The values that VM exit loads into PT MSRs, in order."""
         return _with_pt_msrs_only(0 if self.clear_ctl else None, self.exit_loads)
 
     def guest_tsc(self, tsc: int) -> int:

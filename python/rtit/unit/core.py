@@ -13,7 +13,7 @@ from rtit.unit.configuration import Configuration
 from rtit.unit.memory import Memory
 from rtit.unit.output import Output
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state import NOTHING_KNOWN, DecoderKnowledge, State
+from rtit.unit.state import NOTHING_KNOWN, DecoderKnowledge, UnitState
 from rtit.unit.time_model import TimeModel
 
 
@@ -54,7 +54,7 @@ class Unit:
         self.time = time
         self.parameters = parameters
         self.configuration = Configuration()
-        self.state = State()
+        self.state = UnitState()
         self.registers = RegisterFile()
         self.output = Output(
             memory,

@@ -2,7 +2,7 @@
 (section 33.2.6), and how an event changes them.
 
 `update_enables` is called with the linear address at which a branch or event lands.
-`State.branch_fast_path` caches that near branches cannot change an enable; every function that
+`UnitState.branch_fast_path` caches that near branches cannot change an enable; every function that
 changes an enable recomputes it.
 """
 
@@ -13,7 +13,7 @@ from rtit.unit.configuration import Configuration, is_cpl_allowed, is_cr3_match
 from rtit.unit.control_flow_packets import discard_pending, emit_trace_stop
 from rtit.unit.core import Unit
 from rtit.unit.overflow import record_trace_stop_in_overflow
-from rtit.unit.state import State
+from rtit.unit.state import UnitState
 from rtit.unit.timing_packets import emit_final_cyc, stop_timing
 
 
@@ -34,7 +34,7 @@ def compute_context_en(configuration: Configuration, arch: ArchState) -> bool:
     )
 
 
-def compute_packet_en(state: State, configuration: Configuration) -> bool:
+def compute_packet_en(state: UnitState, configuration: Configuration) -> bool:
     """Return PacketEn (section 33.2.6.1); 0 while the processor waits for SIPI."""
     return (
         state.trigger_en
@@ -45,7 +45,7 @@ def compute_packet_en(state: State, configuration: Configuration) -> bool:
     )
 
 
-def can_use_fast_path(state: State, configuration: Configuration) -> bool:
+def can_use_fast_path(state: UnitState, configuration: Configuration) -> bool:
     """Return whether near branches cannot change an enable, and need only their own packet."""
     return (
         state.packet_en

@@ -10,7 +10,7 @@ from rtit.errors import IllegalEvent
 from rtit.unit.arch_state import ArchState
 
 
-class Shutdown(Exception):  # noqa: N818 - the architecture's name for it
+class ShutdownEntered(Exception):  # noqa: N818 - the architecture's name for it
     """The event put the processor into the shutdown state; `reason` is one sentence.
 
     The packets of the event are in the output. Only INIT, NMI or RESET can follow.
@@ -34,7 +34,7 @@ def require_addresses(*ips: int | None) -> None:
             raise IllegalEvent(f"an address has 64 bits: {ip:#x} does not fit")
 
 
-def require(condition: bool, sentence: str) -> None:
+def require_legal(condition: bool, sentence: str) -> None:
     """Raise IllegalEvent with `sentence` unless `condition` holds."""
     if not condition:
         raise IllegalEvent(sentence)
@@ -42,4 +42,4 @@ def require(condition: bool, sentence: str) -> None:
 
 def require_no_transaction(arch: ArchState, what: str) -> None:
     """Raise IllegalEvent if `what` occurs inside a transaction (section 33.2.9.2)."""
-    require(not arch.in_tx, f"{what} comes in a transaction, which it aborts first")
+    require_legal(not arch.in_tx, f"{what} comes in a transaction, which it aborts first")

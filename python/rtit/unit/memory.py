@@ -74,7 +74,7 @@ class Memory:
             if self.observer is not None:
                 self.observer(at, part)
 
-    def direct_page(self, address: int) -> bytearray | None:
+    def page_for_direct_stores(self, address: int) -> bytearray | None:
         """Return the page of `address`, or None if a store to it has other effects."""
         if self.smrr or self.mmio or self.observer is not None:
             return None
@@ -88,7 +88,7 @@ class Memory:
         """Store `value` (64 bits, little endian) at `address`, as software."""
         self.write(address, value.to_bytes(8, "little"))
 
-    def first_restricted(self, start: int, end: int) -> int:
+    def first_restricted_address(self, start: int, end: int) -> int:
         """Return the lowest address of [start, end) that is restricted, or `end`."""
         hits = [max(low, start) for low, high in self.smrr if low < end and high > start]
         return min(hits, default=end)

@@ -54,7 +54,7 @@ class SingleRange(NamedTuple):
         """Bytes: 128 to 4 GB."""
         return self.mask + 1
 
-    def address(self, offset: int) -> int:
+    def address_of_offset(self, offset: int) -> int:
         """Return the address of the byte at `offset` (OutputOffset)."""
         return self.base + (offset & self.mask)
 
@@ -272,7 +272,7 @@ class Output:
         An error here is an operational error: nothing will be written.
         """
         pointers = registers.output_mask_ptrs | _LOWER_MASK
-        offset = _OUTPUT_OFFSET_FIELD.get(pointers)
+        offset = _OUTPUT_OFFSET_FIELD.extract_field(pointers)
         state = OutputState(enabled=True, table_base=registers.output_base, output_offset=offset)
         self.state = state
         self._page_end = _NO_LIMIT
@@ -282,13 +282,13 @@ class Output:
             return ACCEPTED
         if registers.ctl & _TOPA:
             state.scheme = OutputScheme.TOPA
-            state.table_offset = _TABLE_OFFSET_FIELD.get(pointers) << 3
+            state.table_offset = _TABLE_OFFSET_FIELD.extract_field(pointers) << 3
             return self._load_entry()
         state.scheme = OutputScheme.SINGLE_RANGE
         state.mask = pointers & 0xFFFFFFFF
         error = single_range_error(registers.output_base, state.mask, offset)
         if error:
-            return self._fail(error)
+            return self._record_operational_error(error)
         span = SingleRange(registers.output_base, state.mask)
         state.region_base, state.region_size = span.base, span.size
         return self._update_limit()
@@ -407,8 +407,10 @@ class Output:
         state.pending = False
         while True:
             at = state.table_base + state.table_offset
-            if self.memory.first_restricted(at, at + 8) < at + 8:
-                return self._fail(f"ToPA entry at {at:#x} is in restricted memory")
+            if self.memory.first_restricted_address(at, at + 8) < at + 8:
+                return self._record_operational_error(
+                    f"ToPA entry at {at:#x} is in restricted memory"
+                )
             value = self._read_entry(at)
             error = topa_entry_error(
                 value,
@@ -418,7 +420,7 @@ class Output:
                 multi_entry=self.profile.multi_entry,
             )
             if error:
-                return self._fail(error)
+                return self._record_operational_error(error)
             entry = TopaEntry.decode(value)
             if not entry.end:
                 break
@@ -428,7 +430,9 @@ class Output:
         state.region_base, state.region_size = entry.base, entry.size
         if state.output_offset >= entry.size:
             offset = state.output_offset
-            return self._fail(f"ToPA OutputOffset {offset:#x} is not below {entry.size:#x}")
+            return self._record_operational_error(
+                f"ToPA OutputOffset {offset:#x} is not below {entry.size:#x}"
+            )
         state.pmi_offset = -1
         if not entry.interrupt:
             return self._update_limit()
@@ -464,10 +468,15 @@ class Output:
         limit = state.region_size
         if self.smrr_policy == "error" and self.memory.smrr:
             base = state.region_base
-            limit = self.memory.first_restricted(base + state.output_offset, base + limit) - base
+            limit = (
+                self.memory.first_restricted_address(base + state.output_offset, base + limit)
+                - base
+            )
             if limit == state.output_offset:
                 at = base + limit
-                return self._fail(f"the output pointer {at:#x} is in restricted memory")
+                return self._record_operational_error(
+                    f"the output pointer {at:#x} is in restricted memory"
+                )
         if state.output_offset < state.pmi_offset < limit:
             limit = state.pmi_offset
         self._set_limit(limit)
@@ -484,13 +493,13 @@ class Output:
         """
         state = self.state
         address = state.region_base + state.output_offset
-        page = self.memory.direct_page(address)
+        page = self.memory.page_for_direct_stores(address)
         if page is not None:
             self._page = page
             self._page_start = state.output_offset - address % PAGE
             self._page_end = min(state.limit, self._page_start + PAGE)
 
-    def _fail(self, error: str) -> OutputResult:
+    def _record_operational_error(self, error: str) -> OutputResult:
         """Record an operational error (section 33.3.10)."""
         self.state.error = error
         self._set_limit(_NO_LIMIT)

@@ -9,7 +9,7 @@ from rtit.unit.core import Unit
 from rtit.unit.events.trace_control import load_configuration, update_status_register
 from rtit.unit.output import OutputState
 from rtit.unit.overflow import discard_packet
-from rtit.unit.state import State
+from rtit.unit.state import UnitState
 from rtit.unit.time_model import TimeModel
 
 
@@ -17,7 +17,7 @@ from rtit.unit.time_model import TimeModel
 class Snapshot:
     """A trace unit between two events, without the contents of memory."""
 
-    state: State
+    state: UnitState
     registers: RegisterFile
     output: OutputState
     time: TimeModel
@@ -33,7 +33,7 @@ def restore(unit: Unit, snapshot: Snapshot) -> None:
     """Replace the state by that of a snapshot. The unit continues exactly as the original."""
     unit.registers.restore(snapshot.registers)
     unit.output.restore(snapshot.output)
-    unit.state.assign(snapshot.state)
+    unit.state.assign_all_fields(snapshot.state)
     unit.time = snapshot.time
     unit.packets.clear()
     unit.pending_knowledge = unit.state.decoder_knowledge

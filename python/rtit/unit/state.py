@@ -1,6 +1,7 @@
 """The trace unit's state between two events, as a plain comparable value.
 
-`State` holds everything that determines later packets, apart from registers, output and parameters:
+`UnitState` holds everything that determines later packets, apart from registers, output and
+parameters:
 
 * STATUS bits and enables (33.2.8.4, 33.2.6);
 * contexts that the processor has saved: SMRAM, SSA, SMM-transfer VMCS, authenticated code modules;
@@ -205,7 +206,7 @@ class OverflowedState:
 
 
 @dataclass(slots=True)
-class State:
+class UnitState:
     """Everything that determines later packets, apart from registers, output and parameters.
 
     Comparable. Snapshots use `copy` and `assign`; `diff` names the fields that differ.
@@ -294,22 +295,22 @@ class State:
     # The core cycle from which STATUS.Error is visible (section 33.3.2.1).
     error_visible_at: int = 0
 
-    def copy(self) -> State:
+    def copy(self) -> UnitState:
         """Return an independent copy."""
-        other = State()
-        other.assign(self)
+        other = UnitState()
+        other.assign_all_fields(self)
         return other
 
-    def assign(self, other: State) -> None:
+    def assign_all_fields(self, other: UnitState) -> None:
         """Replace every field by that of `other`."""
         for name in _FIELD_NAMES:
             setattr(self, name, getattr(other, name))
         self.ret_stack = other.ret_stack.copy()
 
-    def diff(self, other: State) -> dict[str, tuple[Any, Any]]:
+    def diff(self, other: UnitState) -> dict[str, tuple[Any, Any]]:
         """Return (own value, other value) of each field that differs, by name."""
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in _FIELD_NAMES)
         return {name: (ours, theirs) for name, ours, theirs in pairs if ours != theirs}
 
 
-_FIELD_NAMES = tuple(row.name for row in fields(State))
+_FIELD_NAMES = tuple(row.name for row in fields(UnitState))

@@ -1,8 +1,8 @@
 """Timing packets: TSC, TMA, CBR, MTC, CYC (sections 33.3.6, 33.4.2.10 to 33.4.2.14, 33.8.3).
 
-Time is counted in core cycles. `State.next_timer_cycle` is the first cycle at which a packet or a
-flush is due without any event: an MTC, a CYC before the counter wraps, a TNT flush by timer, or the
-end of an overflow. It may be too early, never too late. `advance_to_cycle` emits what is due.
+Time is counted in core cycles. `UnitState.next_timer_cycle` is the first cycle at which a packet or
+a flush is due without any event: an MTC, a CYC before the counter wraps, a TNT flush by timer, or
+the end of an overflow. It may be too early, never too late. `advance_to_cycle` emits what is due.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def list_instructions(
     selection = selection or Selection()
     crash_lines = [_crash_line(trace, stream, fields, selection) for stream in streams]
     selected = SelectedRanges(selection, trace.images)
-    selected.check(pid for stream in streams for pid in stream.space_pids)
+    selected.check_functions_exist(pid for stream in streams for pid in stream.space_pids)
     # native code renders one thread per stream
     several = any(stream.has_several_threads for stream in streams)
     detail = not set(fields) <= set(NATIVE_FIELDS) or (several and "tid" in fields)
@@ -361,7 +361,9 @@ class _FieldFormatter:
         )
         found = []
         for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
-            text = symbols.text(number, offset) if name == "sym" else symbols.table[number][1]
+            text = (
+                symbols.location_text(number, offset) if name == "sym" else symbols.table[number][1]
+            )
             found.append(escape_control_characters(text) or "-")
         return found if name == self._last_field else [f"{text:32}" for text in found]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtit.trace import Process, ProcessExit, Trace
-    from rtit.views.statistics import Statistics, StreamStatistics
-    from rtit.views.trace_tail import Crash
+    from rtit.views.statistics import RecordingStatistics, StreamStatistics
+    from rtit.views.trace_tail import ProcessCrash
 
 _MAX_INDENT = 20
 """Levels of the tree that are indented."""
@@ -157,9 +157,9 @@ def _format_count(number: int | None) -> str:
 
 def report_json(
     trace: Trace,
-    found: Statistics,
+    found: RecordingStatistics,
     roots: Iterable[ProcessNode],
-    faults: Iterable[Crash],
+    faults: Iterable[ProcessCrash],
     calls: int,
 ) -> dict[str, Any]:
     """Return the report as one JSON object, with the last `calls` calls of each fault."""
@@ -171,7 +171,7 @@ def report_json(
         "endings": [_exit_json(each) for each in trace.endings],
         "faults": [_crash_json(each, calls) for each in faults],
         "instructions": found.instructions,
-        "missing": found.unattributed,
+        "missing": found.instructions_in_no_function,
         "processes": [_process_json(node) for node in walk_tree(roots)],
         "streams": [
             {
@@ -209,8 +209,8 @@ def _exit_json(each: ProcessExit) -> dict[str, Any]:
     }
 
 
-def _crash_json(each: Crash, calls: int) -> dict[str, Any]:
-    function, offset, module = each.function
+def _crash_json(each: ProcessCrash, calls: int) -> dict[str, Any]:
+    function, offset, module = each.function_with_offset
     number, name = each.signal
     file, line = each.source_line or (None, None)
     return {
@@ -227,7 +227,7 @@ def _crash_json(each: Crash, calls: int) -> dict[str, Any]:
         "module": module or None,
         "file": file,
         "line": line,
-        "instruction": each.assembly,
+        "instruction": each.disassembled_instruction,
         "last_calls": [
             {"from": caller, "to": name_and_exit}
             for caller, name_and_exit in each.last_calls(calls)

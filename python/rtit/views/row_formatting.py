@@ -44,7 +44,9 @@ def format_blocks(
     """Return lines of instruction runs, and the reason why each run ended."""
     formatter = _RowFormatter(trace, stream, End.CUT.label, timing=timing)
     columns = ("start", "name of start", "instructions", "end")
-    return formatter.chunks(stream.blocks(selection, timing=timing), columns, as_json=as_json)
+    return formatter.format_batches(
+        stream.blocks(selection, timing=timing), columns, as_json=as_json
+    )
 
 
 def format_branches(
@@ -60,7 +62,7 @@ def format_branches(
     formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=timing)
     columns = tuple(name for field in fields for name in BRANCH_FIELDS[field])
     found = stream.branches(selection, timing=timing)
-    return formatter.chunks(found, columns, as_json=as_json)
+    return formatter.format_batches(found, columns, as_json=as_json)
 
 
 def format_edges(
@@ -89,7 +91,7 @@ def format_edges(
     )
     formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=False)
     columns = ("count", "source", "name of source", "target", "name of target", "kind")
-    return formatter.chunks(parts, columns, as_json=as_json)
+    return formatter.format_batches(parts, columns, as_json=as_json)
 
 
 def format_events(
@@ -124,7 +126,7 @@ class _RowFormatter:
         self._ends = [each.label for each in sorted(End)]
         self._ends[End.CUT] = cut
 
-    def chunks(
+    def format_batches(
         self, batches: Iterable[Batch], columns: tuple[str, ...], *, as_json: bool
     ) -> Iterator[bytes]:
         """Return the lines of each batch."""
@@ -201,5 +203,5 @@ class _RowFormatter:
 
 
 def _module_or_function(function: str, module: str) -> tuple[str, bool]:
-    """Return the text, and whether it is a file name, as `Location` does."""
+    """Return the text, and whether it is a file name, as `SymbolLocation` does."""
     return escape_control_characters(function or basename(module)), not function  # noqa: PTH119 - a name

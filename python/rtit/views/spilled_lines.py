@@ -33,7 +33,7 @@ class SpilledLines:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, line: str) -> None:
+    def append_line(self, line: str) -> None:
         """Append a line."""
         import json
 
@@ -46,7 +46,7 @@ class SpilledLines:
         self.end_offset = self._file.tell()
         self._count += 1
 
-    def lines(self, offset: int = 0) -> Iterator[str]:
+    def lines_from_offset(self, offset: int = 0) -> Iterator[str]:
         """Iterate over the lines from an offset in the file on."""
         import json
 
@@ -67,10 +67,10 @@ class BoundedLines:
         self._spilled, self._max_lines = spilled, max_lines
         self._start, self._added = spilled.end_offset, 0
 
-    def add(self, line: str) -> None:
+    def append_line(self, line: str) -> None:
         """Add a line. Other users of the store must not add any between two lines of this list."""
         if self._max_lines is None or self._added < self._max_lines:
-            self._spilled.add(line)
+            self._spilled.append_line(line)
         self._added += 1
 
     def __len__(self) -> int:
@@ -78,4 +78,4 @@ class BoundedLines:
 
     def __iter__(self) -> Iterator[str]:
         kept = self._added if self._max_lines is None else min(self._added, self._max_lines)
-        return islice(self._spilled.lines(self._start), kept)
+        return islice(self._spilled.lines_from_offset(self._start), kept)

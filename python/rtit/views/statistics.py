@@ -53,7 +53,7 @@ class StreamStatistics:
 
 
 @dataclass(slots=True)
-class Statistics:
+class RecordingStatistics:
     """Counts of a recording. `functions` counts instructions by (function, module)."""
 
     streams: list[StreamStatistics] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Statistics:
         return any(each.losses for each in self.streams)
 
     @property
-    def unattributed(self) -> int | None:
+    def instructions_in_no_function(self) -> int | None:
         """Instructions that no function has, of all streams; None if the number is unknown."""
         found = [each.unattributed for each in self.streams]
         return None if None in found else sum(each or 0 for each in found)
@@ -78,12 +78,12 @@ class Statistics:
 
 def compute_statistics(
     trace: Trace, streams: list[Stream], max_lines: int | None = None
-) -> Statistics:
+) -> RecordingStatistics:
     """Decode the streams and return their statistics.
 
     Keeps the first `max_lines` losses and loops of each stream; None: all.
     """
-    result, spilled = Statistics(), SpilledLines()
+    result, spilled = RecordingStatistics(), SpilledLines()
     for stream in streams:
         result.streams.append(
             _stream_statistics(trace, stream, result.functions, spilled, max_lines)
@@ -108,7 +108,7 @@ def _stream_statistics(
     for span in stream.spans():
         causes.add(span.cause)
         if span.is_gap:
-            losses.add(str(span))
+            losses.append_line(str(span))
         elif span.kind == "exact":
             exact += span.end - span.start
     ambiguous = _count_ambiguous(stream) if ErrorClass.AMBIGUOUS_THREAD in causes else (0, 0)
@@ -119,7 +119,7 @@ def _stream_statistics(
 
         unattributed = instructions_in_unknown_iterations(trace, stream, counts.instructions)
         for text in describe_loops(stream):
-            unknown_loops.add(text)
+            unknown_loops.append_line(text)
     result = StreamStatistics(
         title=stream.title,
         pid=stream.pid,

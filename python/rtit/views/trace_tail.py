@@ -2,7 +2,7 @@
 
 A row shows where a run of instructions ended, not where execution went next. Events after the last
 row may show it (`TraceTail`). An instruction that faults does not retire, so no row has it; the
-kernel's exit record does (`Crash`).
+kernel's exit record does (`ProcessCrash`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TraceTail:
         self.has_gap = False
         """Whether execution may be missing after the last row."""
 
-    def add(self, rows: Rows) -> None:
+    def add_rows(self, rows: Rows) -> None:
         """Add the next rows of the stream, in order."""
         import numpy as np
 
@@ -54,7 +54,7 @@ class TraceTail:
 _MAX_INSTRUCTION_BYTES = 15
 
 
-class Crash:
+class ProcessCrash:
     """A fault that ended a process, in the last stream of its thread.
 
     `time` is that of the exit in TSC ticks. `ip` is the address of the instruction that faulted,
@@ -73,7 +73,7 @@ class Crash:
         self.ending = str(status).partition(", instruction")[0]
 
     @property
-    def function(self) -> tuple[str, int, str]:
+    def function_with_offset(self) -> tuple[str, int, str]:
         """Name of the function ("" if unknown), offset in the function or else in the module,
         module.
         """
@@ -86,18 +86,18 @@ class Crash:
         return self._trace.symbols.source_line(self._stream.tid, self.time, self.ip)
 
     @property
-    def symbol(self) -> str:
+    def symbol_with_offset(self) -> str:
         """`function+0x12`."""
         return str(self._trace.symbols.lookup(self._stream.tid, self.time, self.ip))
 
     @property
-    def source(self) -> str:
+    def source_line_text(self) -> str:
         """`file.c:12`; "" if unknown."""
         line = self.source_line
         return f"{PurePath(line[0]).name}:{line[1]}" if line is not None else ""
 
     @property
-    def assembly(self) -> str:
+    def disassembled_instruction(self) -> str:
         """The instruction in Intel syntax; `(bad)` for bytes that are none."""
         from rtit._core import disassemble
 
@@ -106,9 +106,9 @@ class Crash:
         )
 
     @property
-    def annotation(self) -> str:
+    def listing_annotation(self) -> str:
         """Text after the instruction in a listing."""
-        source = f", {self.source}" if self.source else ""
+        source = f", {self.source_line_text}" if self.source_line_text else ""
         return f"  <- {self.ending}, not executed{source}"
 
     def last_calls(self, limit: int) -> list[tuple[str, str]]:
@@ -127,7 +127,7 @@ class Crash:
         open_call: tuple[int, int] | None = None  # a call whose target is in the next batch
         tail = TraceTail()
         for rows in self._stream.rows():
-            tail.add(rows)
+            tail.add_rows(rows)
             if open_call is not None and len(rows):
                 found.append((*open_call, int(rows.start[0])))
                 open_call = None
@@ -138,7 +138,7 @@ class Crash:
                 else:
                     open_call = site
             found = found[-limit:]
-        if not self._reached(tail):
+        if not self._trace_reaches_crash(tail):
             return []
         names = self._trace.symbols
         tid = self._stream.tid
@@ -147,7 +147,7 @@ class Crash:
             for time, ip, target in found
         ]
 
-    def _reached(self, tail: TraceTail) -> bool:
+    def _trace_reaches_crash(self, tail: TraceTail) -> bool:
         if tail.next_ip is not None:
             return tail.next_ip == self.ip
         return not (tail.left_traced_code or tail.has_gap or "stopped" in self._trace.facts)
@@ -163,21 +163,23 @@ class Crash:
             elif field == "time":
                 texts.append(f"{nanoseconds:15}")
             elif field == "sym":
-                symbol = escape_control_characters(self.symbol)
+                symbol = escape_control_characters(self.symbol_with_offset)
                 texts.append(symbol if number == len(fields) - 1 else f"{symbol:32}")
             elif field == "asm":
-                texts.append(self.assembly)
+                texts.append(self.disassembled_instruction)
             else:
                 texts.append("-")
-        return (" ".join(texts) + escape_control_characters(self.annotation) + "\n").encode()
+        return (
+            " ".join(texts) + escape_control_characters(self.listing_annotation) + "\n"
+        ).encode()
 
 
-def find_crash(trace: Trace, stream: Stream) -> Crash | None:
+def find_crash(trace: Trace, stream: Stream) -> ProcessCrash | None:
     """Return the fault with which the stream's thread ended its process; None if there is none."""
     return next(iter(find_crashes(trace, [stream])), None)
 
 
-def find_crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
+def find_crashes(trace: Trace, streams: Iterable[Stream]) -> list[ProcessCrash]:
     """Return the faults of threads whose last stream is among these."""
     faults = {
         (exit_.pid, exit_.tid): exit_
@@ -199,5 +201,5 @@ def find_crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
             if exit_ is None or own is None:
                 continue
             if own is stream or (len(stream.thread_ids) > 1 and own.source is stream.source):
-                found.append(Crash(trace, own, exit_))
+                found.append(ProcessCrash(trace, own, exit_))
     return found

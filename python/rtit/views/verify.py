@@ -25,7 +25,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ThreadVerdict:
     """The result of comparing one thread."""
 
     tid: int
@@ -50,12 +50,12 @@ class Verdict:
     """
 
 
-def verify(
+def verify_threads(
     trace: Trace,
     truth_path: str,
     ranges: Callable[[int], tuple[Ranges, Ranges]] = lambda _pid: ((), ()),
     raw_tid: int | None = None,
-) -> list[Verdict]:
+) -> list[ThreadVerdict]:
     """Compare every thread of a recording with a truth file, and return a verdict each.
 
     `ranges(pid)` returns the FilterEn and the TraceStop ranges of the recording. Raw PT is compared
@@ -84,16 +84,16 @@ def verify(
             tid, runs, filters=list(filters), stops=list(stops), prefix=may_be_cut
         )
         if thread_streams:
-            verdicts.append(_verdict(tid, pid, outcome, thread_streams))
+            verdicts.append(_verdict_of_thread(tid, pid, outcome, thread_streams))
         elif not outcome["identical"]:
             reason = f"the recording has no trace of it, the truth {instructions:,} instructions"
-            verdicts.append(Verdict(tid, pid, False, 0, 0, reason))
+            verdicts.append(ThreadVerdict(tid, pid, False, 0, 0, reason))
         for stream in thread_streams:
             stream.discard_decoder()
     for tid, thread_streams in streams.items():
         if any(stream.counts().instructions for stream in thread_streams):
             reason = "the truth has no such thread"
-            verdicts.append(Verdict(tid, thread_streams[0].pid, False, 0, 0, reason))
+            verdicts.append(ThreadVerdict(tid, thread_streams[0].pid, False, 0, 0, reason))
     return verdicts
 
 
@@ -132,7 +132,7 @@ def verify_snapshots(
     ranges: Callable[[int], tuple[Ranges, Ranges]],
     *,
     may_be_cut: bool,
-) -> list[Verdict]:
+) -> list[ThreadVerdict]:
     """Compare a recording of snapshots with a truth file, as `verify` does."""
     by_thread = _streams_by_thread(trace)
     verdicts = []
@@ -142,7 +142,9 @@ def verify_snapshots(
         # The snapshots of an ended thread may have been dropped to make room; facts record that.
         dropped = "dropped" in trace.facts
         if not streams and instructions and not (may_be_cut or dropped or filters or stops):
-            verdicts.append(Verdict(tid, pid, False, 0, 0, "the recording has no trace of it"))
+            verdicts.append(
+                ThreadVerdict(tid, pid, False, 0, 0, "the recording has no trace of it")
+            )
         for number, stream in enumerate(streams, 1):
             decoded = stream.counts().instructions
             outcome = None
@@ -153,22 +155,22 @@ def verify_snapshots(
                     tid, stream.runs(), filters=filters, stops=stops, skip=skipped
                 )
             if outcome is not None and (outcome["identical"] or not dropped):
-                verdicts.append(_verdict(tid, pid, outcome, [stream], "end"))
+                verdicts.append(_verdict_of_thread(tid, pid, outcome, [stream], "end"))
             else:
                 outcome = truth.find(tid, stream.runs(), filters=filters, stops=stops)
-                verdicts.append(_verdict(tid, pid, outcome, [stream], "a part"))
+                verdicts.append(_verdict_of_thread(tid, pid, outcome, [stream], "a part"))
             stream.discard_decoder()
     for tid, streams in by_thread.items():
         reason = "the truth has no such thread"
-        verdicts.append(Verdict(tid, streams[0].pid, False, 0, 0, reason))
+        verdicts.append(ThreadVerdict(tid, streams[0].pid, False, 0, 0, reason))
     return verdicts
 
 
-def _verdict(
+def _verdict_of_thread(
     tid: int, pid: int, outcome: _core.Comparison, streams: list[Stream], part: str = ""
-) -> Verdict:
+) -> ThreadVerdict:
     if not outcome["identical"] and "reason" not in outcome:
-        return Verdict(
+        return ThreadVerdict(
             tid, pid, False, 0, 0, "the decoded path occurs nowhere in the executed path"
         )
     instructions = outcome["instructions"]
@@ -189,12 +191,12 @@ def _verdict(
             )
         if lost is not None:
             reason += f"; {lost}"
-        return Verdict(tid, pid, False, instructions, 0, reason)
+        return ThreadVerdict(tid, pid, False, instructions, 0, reason)
     runs = outcome["runs"]
     if lost is not None:
-        return Verdict(tid, pid, False, instructions, runs, f"a gap: {lost}")
+        return ThreadVerdict(tid, pid, False, instructions, runs, f"a gap: {lost}")
     shortfall = outcome["shortfall"] - outcome["excess"]
-    return Verdict(
+    return ThreadVerdict(
         tid,
         pid,
         True,

@@ -32,7 +32,7 @@ def make_sink(folder: Path) -> QemuRecordingSink:
     model = TimeModel()
     writer = Writer(
         folder / "perf.data",
-        config=PtOptions.parse("intel_pt//u", profile=FULL).config,
+        config=PtOptions.parse("intel_pt//u", profile=FULL).attr_config,
         cpuid=FULL.cpuid_text,
         cmdline=["test"],
         time=TimeConversion(model.time_shift, model.time_mult, model.time_zero),

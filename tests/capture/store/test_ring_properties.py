@@ -67,7 +67,7 @@ def test_ring_buffer_holds_the_last_bytes_from_a_psb_on(
         ring.add_packets(chunk)
         done += len(chunk)
         assert ring.buffered_bytes < size + max(4096 + len(chunk), *map(len, ring.chunks))
-        offset, held = ring.contents()
+        offset, held = ring.packets_from_first_psb()
         assert data[offset:done] == held
         assert len(held) <= size
         if offset:

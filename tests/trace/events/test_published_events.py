@@ -101,11 +101,11 @@ def format_event(event: of.TraceEvent, *, flags: bool) -> Iterator[str]:
                 "vmxq": event.qualification is not None and f"{event.qualification:x}",
             }
             yield "".join(["vmexit", *(f", {key}: {text}" for key, text in fields.items() if text)])
-        case of.ControlEvent(name="SIPI"):
+        case of.ControlFlowEvent(name="SIPI"):
             yield f"sipi: {event.vector:x}"
-        case of.ControlEvent(name="SWINTR"):
+        case of.ControlFlowEvent(name="SWINTR"):
             yield f"swintr {event.vector}"
-        case of.ControlEvent():
+        case of.ControlFlowEvent():
             yield event.name.lower()
         case of.PtWrite():
             yield f"ptwrite: {event.value:x}"
@@ -121,7 +121,7 @@ def format_event(event: of.TraceEvent, *, flags: bool) -> Iterator[str]:
             yield "interrupts enabled" if event.interrupts else "interrupts disabled"
         case of.Mode():
             yield f"exec mode: {event.bits}-bit"
-    named = isinstance(event, of.ControlEvent | of.VmExit)
+    named = isinstance(event, of.ControlFlowEvent | of.VmExit)
     named |= isinstance(event, of.Interrupt) and event.vector is not None
     if named and getattr(event, "to", None) is not None:
         yield "interrupt"

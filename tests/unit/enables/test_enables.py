@@ -13,7 +13,7 @@ from rtit.unit.arch_state import ArchState
 from rtit.unit.configuration import AddressRanges, Configuration, is_cr3_match
 from rtit.unit.enables import compute_context_en, compute_packet_en, compute_trigger_en
 from rtit.unit.memory import Memory
-from rtit.unit.state import State
+from rtit.unit.state import UnitState
 
 BOTH = (False, True)
 
@@ -21,7 +21,7 @@ BOTH = (False, True)
 @pytest.mark.spec("EN-001")
 def test_packet_en_is_the_and_of_four() -> None:
     for trigger, context, inside, branch in product(BOTH, repeat=4):
-        state = State(trigger_en=trigger, context_en=context, filter_en=inside)
+        state = UnitState(trigger_en=trigger, context_en=context, filter_en=inside)
         wanted = all((trigger, context, inside, branch))
         assert compute_packet_en(state, Configuration(branch_en=branch)) is wanted
 

@@ -46,7 +46,7 @@ def test_snapshots_compare_content() -> None:
 
 def test_unobserved_store_gets_the_page_itself() -> None:
     memory = Memory()
-    page = memory.direct_page(0x1234)
+    page = memory.page_for_direct_stores(0x1234)
     assert page is not None
     page[0x234] = 7
     assert memory.read(0x1234, 1) == b"\x07"
@@ -55,7 +55,7 @@ def test_unobserved_store_gets_the_page_itself() -> None:
         Memory(smrr=[(0, 1)]),
         Memory(mmio=[(0, 1)]),
     ):
-        assert watched.direct_page(0x1234) is None
+        assert watched.page_for_direct_stores(0x1234) is None
 
 
 @pytest.mark.spec("RMEM-001")

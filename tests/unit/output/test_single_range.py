@@ -31,7 +31,7 @@ def enabled(base: int, mask: int, offset: int = 0) -> tuple[Output, Memory, str 
     ],
 )
 def test_next_byte_is_at_base_plus_offset(base: int, mask: int, offset: int, address: int) -> None:
-    assert SingleRange(base, mask).address(offset) == address
+    assert SingleRange(base, mask).address_of_offset(offset) == address
     output, memory, error = enabled(base, mask, offset)
     assert error is None
     assert output.write(b"\x5a") is ACCEPTED

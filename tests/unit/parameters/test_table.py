@@ -10,7 +10,7 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.scenario.catalogue import SECTION_TITLES
-from rtit.unit.parameters.page import render
+from rtit.unit.parameters.page import render_parameters_page
 from rtit.unit.parameters.table import (
     PARAMETER_TABLE,
     ParameterRow,
@@ -38,7 +38,11 @@ def test_table_row_has_values_and_section(row: ParameterRow) -> None:
     words = " ".join((Parameters.__doc__ or "").split())
     assert f" {row.name}: {row.values.words}; default " in words
     assert row.reason in words
-    (item,) = (item for item in render().split("\n* ") if item.startswith(f"`{row.name}`: "))
+    (item,) = (
+        item
+        for item in render_parameters_page().split("\n* ")
+        if item.startswith(f"`{row.name}`: ")
+    )
     item = " ".join(item.split())
     assert row.values.words in item
     assert row.reason in item

@@ -18,7 +18,7 @@ from rtit.unit.state import (
     SavedByAex,
     SavedBySmi,
     SavedBySmmVmExit,
-    State,
+    UnitState,
 )
 from rtit.unit.trace_unit import TraceUnit
 
@@ -73,7 +73,7 @@ OTHERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(State)])
+@pytest.mark.parametrize("name", [field.name for field in fields(UnitState)])
 def test_every_part_of_the_state_is_saved_and_compared(name: str) -> None:
     unit = Processor().unit
     plain = unit.snapshot()

@@ -14,7 +14,7 @@ from rtit.packets import iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import VmxControls
-from rtit.unit.illegal_events import Shutdown
+from rtit.unit.illegal_events import ShutdownEntered
 from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
 from support.properties import examples
@@ -258,7 +258,7 @@ def test_every_msr_write_obeys_the_rules_of_wrmsr(name: str) -> None:
     assert cpu.vm_entry(0, 4, controls=VmxControls(entry_loads=loads), host_ip=0x9000) == "late"
     assert cpu.unit.registers == before
     assert cpu.vm_entry(0, 4, controls=VmxControls(exit_loads=loads)) is None
-    with pytest.raises(Shutdown, match="VMX abort"):
+    with pytest.raises(ShutdownEntered, match="VMX abort"):
         cpu.vm_exit(4, 8)
 
 
@@ -268,7 +268,7 @@ def test_msr_loads_before_a_vmx_abort_take_effect(drop: str) -> None:
     cpu = machine(ROOT, parameters=Parameters(vmx_abort_drop=drop))  # type: ignore[arg-type]
     loads = ((Msr.ADDR1_A, 0x4000), (Msr.CTL, 1 << 57), (Msr.ADDR1_B, 0x5000))
     cpu.vm_entry(0, 4, controls=VmxControls(exit_loads=loads))
-    with pytest.raises(Shutdown, match="VMX abort"):
+    with pytest.raises(ShutdownEntered, match="VMX abort"):
         cpu.vm_exit(4, 8)
     assert (cpu.get_msr(Msr.ADDR1_A), cpu.get_msr(Msr.ADDR1_B)) == (0x4000, 0)
 

@@ -10,7 +10,7 @@ from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, FULL, SKYLAKE, Msr
 from rtit.unit.arch_state import VmxControls
 from rtit.unit.events.xsave import IA32_XSS, PT_STATE
-from rtit.unit.illegal_events import Shutdown
+from rtit.unit.illegal_events import ShutdownEntered
 from rtit.unit.memory import Memory
 from rtit.unit.state import IA32_DEBUGCTL, MSR_LASTBRANCH_0_TO_IP, MSR_LASTBRANCH_TOS
 
@@ -67,7 +67,7 @@ def clear_by_vm_exit(cpu: Processor) -> None:
 
 def clear_by_vmx_abort(cpu: Processor) -> None:
     cpu.vm_entry(0x1000, 0x2000, controls=VmxControls(clear_ctl=True))
-    with pytest.raises(Shutdown):
+    with pytest.raises(ShutdownEntered):
         cpu.vm_exit(0x2000, 0x3000, aborts=True)
 
 

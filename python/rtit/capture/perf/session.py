@@ -122,7 +122,7 @@ def start_perf(
         if isinstance(answer, str):
             raise RecordError(answer)
         installation = answer
-    plan = request.plan()
+    plan = request.plan_recording()
     if installation.profile is not None:
         PtOptions.parse(request.event, profile=installation.profile, user_only=False)
     if not request.pids:

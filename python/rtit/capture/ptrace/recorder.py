@@ -64,11 +64,11 @@ class OutputSetup:
             )
 
     @property
-    def ctl(self) -> int:
+    def ctl_bits(self) -> int:
         """The bits of Msr.CTL that choose this scheme."""
         return _CTL_TOPA if self.regions else 0
 
-    def install(self, cpu: Processor, memory: Memory) -> None:
+    def install_output(self, cpu: Processor, memory: Memory) -> None:
         """Write the table, where there is one, and the output registers. TraceEn must be 0."""
         if not self.regions:
             cpu.set_msr(Msr.OUTPUT_BASE, _FIRST_REGION << 8)
@@ -76,12 +76,12 @@ class OutputSetup:
             return
         code = (self.size // _PAGE).bit_length() - 1
         for index in range(self.regions):
-            memory.write_u64(_TABLE_ADDRESS + 8 * index, self.region(index) | code << 6)
+            memory.write_u64(_TABLE_ADDRESS + 8 * index, self.region_address(index) | code << 6)
         memory.write_u64(_TABLE_ADDRESS + 8 * self.regions, _TABLE_ADDRESS | _ENTRY_END)
         cpu.set_msr(Msr.OUTPUT_BASE, _TABLE_ADDRESS)
         cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0x7F)
 
-    def region(self, index: int) -> int:
+    def region_address(self, index: int) -> int:
         """Return the physical address of ToPA region `index`. Regions are not adjacent, so that a
         packet across two of them shows.
         """
@@ -157,7 +157,7 @@ class PtraceRecorder(RecordingWriter):
         self._time = time
         self._parameters = parameters or Parameters(compress_after_psb=COMPRESS_AFTER_PSB)
         self._output = output or OutputSetup()
-        self._ctl = options.rtit_ctl | _TRACE_EN | self._output.ctl
+        self._ctl = options.rtit_ctl | _TRACE_EN | self._output.ctl_bits
         self._threads: dict[int, TracedThread] = {}
         self._processes: dict[int, _TracedProcess] = {}
         self._next_chunk = _CHUNK_CLOCK
@@ -196,7 +196,9 @@ class PtraceRecorder(RecordingWriter):
                 if self._counts_traced:
                     self._update_counts(threads[tid], kind, extra)
             elif kind <= EventKind.SWITCH:
-                self._transfer(threads[tid], kind, flags, ip, target, clock + self._clock_offset)
+                self._trace_far_transfer(
+                    threads[tid], kind, flags, ip, target, clock + self._clock_offset
+                )
                 if kind == EventKind.FAULT:
                     threads[tid].fault = Fault(ip, extra >> 32, target)
                 if self._counts_traced:
@@ -258,7 +260,7 @@ class PtraceRecorder(RecordingWriter):
             self._end_thread(tid, self._current_clock)
         self._close(self._time.tsc(self._current_clock))
 
-    def _transfer(
+    def _trace_far_transfer(
         self, thread: TracedThread, kind: int, flags: int, ip: int, target: int, clock: int
     ) -> None:
         cpu = thread.cpu
@@ -267,7 +269,7 @@ class PtraceRecorder(RecordingWriter):
             cpu.syscall(ip, _SYSCALL_ENTRY)
         elif kind == EventKind.RESUME:
             if not cpu.get_msr(Msr.CTL) & _TRACE_EN:
-                self._enable(thread)
+                self._enable_tracing(thread)
             thread.fault = None
             thread.code_bits = 32 if flags & Flag.RESUME_32_BIT else 64
             cpu.resume(target, bits=thread.code_bits)
@@ -284,7 +286,7 @@ class PtraceRecorder(RecordingWriter):
             if in_user:
                 cpu.interrupt(ip, INTERRUPT_ENTRY)
             _clear_trace_en(cpu)
-            self._enable(thread)
+            self._enable_tracing(thread)
             if in_user:
                 cpu.resume(ip, bits=thread.code_bits)
 
@@ -302,7 +304,7 @@ class PtraceRecorder(RecordingWriter):
             _clear_trace_en(cpu)
         cpu.at(clock)
 
-    def _enable(self, thread: TracedThread) -> None:
+    def _enable_tracing(self, thread: TracedThread) -> None:
         if not thread.in_window or self._has_trace_stopped(thread):
             return
         # TraceEn is 0 here. Otherwise a write to the address registers would fault.
@@ -418,7 +420,7 @@ class PtraceRecorder(RecordingWriter):
             checked=False,
         )
         cpu.at(clock)
-        self._output.install(cpu, memory)
+        self._output.install_output(cpu, memory)
         pending.clear()  # `install` wrote the ToPA table
         return cpu, pending
 

@@ -249,9 +249,9 @@ def start_ptrace(request: RecordRequest, *, log: EventLog | None = None) -> Ptra
     # Check the program first: a typing error must not replace an older recording.
     if request.pids:
         check_processes(request.pids)
-        plan = request.plan(_program_of(request.pids))
+        plan = request.plan_recording(_program_of(request.pids))
     else:
-        plan = request.plan()
+        plan = request.plan_recording()
         check_program(request.argv, env=request.env, cwd=request.cwd)
     cut_at_branches = plan.size_limits.snapshot is not None
     with replace_output_file(plan.path):
@@ -278,7 +278,7 @@ def start_ptrace(request: RecordRequest, *, log: EventLog | None = None) -> Ptra
     return PtraceSession(plan, tracer, recorder, log)
 
 
-def replay(
+def replay_events(
     log: EventLog,
     output: Path | str,
     *,
@@ -300,7 +300,7 @@ def replay(
     request = RecordRequest(
         ["replay"], output=output, event=event, filters=filters, size_limits=size_limits, time=time
     )
-    plan = request.plan()
+    plan = request.plan_recording()
     recorder = (
         _make_shared_cpu_recorder(
             plan, cpus, switches, unit_output=unit_output, parameters=parameters

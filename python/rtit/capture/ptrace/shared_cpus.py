@@ -123,7 +123,7 @@ class SharedCpuRecorder(PtraceRecorder):
         if not threads:
             thread.enabled = bool(ctl & _TRACE_EN)
         elif thread.enabled:
-            self._enable(thread)
+            self._enable_tracing(thread)
         ip = self._next_ips.get(thread.tid)
         if ip is not None:
             cpu.at(when + 4 * tick)

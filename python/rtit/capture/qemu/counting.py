@@ -184,7 +184,7 @@ class CountSession(QemuSession):
 
     def _process_ended(self, pid: int) -> None:
         for connection in list(self._connections):
-            self._receive(connection, None)
+            self._receive_messages(connection, None)
         self._count_sink.read_final_counts(pid)
 
 
@@ -197,7 +197,7 @@ def start_counting(
     (exit codes 125, 126, 127).
     """
     installation = qemu_for_request(request, installation)
-    plan = request.plan()
+    plan = request.plan_recording()
     guest = GuestProgram.from_request(request)
     settings = plugin_settings(
         plan.options, "counts", 1, (), plan.window, plan.size_limits, plan.time

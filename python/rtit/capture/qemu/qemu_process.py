@@ -78,7 +78,7 @@ class RecordingFolder:
             _remove_folder(self.name)
             raise folder_error(error) from error
 
-    def guard(self) -> None:
+    def start_cleanup_process(self) -> None:
         """Start a shell that removes the folder after the end of this process."""
         self._caretaker = _start_cleanup_shell(self.name)
 
@@ -87,7 +87,7 @@ class RecordingFolder:
         with contextlib.suppress(OSError):
             os.write(self._alive, b"\0")
 
-    def cleanup(self) -> None:
+    def remove_folder(self) -> None:
         """Remove the folder. May be called again."""
         if self._alive < 0:
             return
@@ -236,7 +236,7 @@ class RecordingProcesses:
         """Whether a process may still run."""
         return self._has_untracked or bool(self._files)
 
-    def add(self, pid: int) -> None:
+    def track_process(self, pid: int) -> None:
         """Track process `pid`, which its plugin has announced, if it belongs to the recording."""
         if pid in self._files:
             return
@@ -527,7 +527,7 @@ class QemuProcess:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._prepare_folder(installation.plugin, settings, guest)
-            self.process = self._start(guest)
+            self.process = self._start_qemu(guest)
         except BaseException:
             self._close()
             raise
@@ -553,7 +553,7 @@ class QemuProcess:
         self.listener.listen(256)
         self.listener.setblocking(False)
 
-    def _start(self, guest: GuestProgram) -> subprocess.Popen[bytes]:
+    def _start_qemu(self, guest: GuestProgram) -> subprocess.Popen[bytes]:
         program, folder = guest.program, self.folder.name
         path = program if not program.startswith("-") else f"./{program}"
         command = [str(self.qemu), "-plugin", f"{folder}/plugin.so", "-0", guest.arguments[0], path]
@@ -570,4 +570,4 @@ class QemuProcess:
     def _close(self) -> None:
         self.listener.close()
         self.open_files.close()
-        self.folder.cleanup()
+        self.folder.remove_folder()

@@ -113,11 +113,11 @@ class QemuSession(TraceUnitSession):
         ready = self._selector.select(0 if self._has_ended() else timeout)
         for key, _ in ready:
             if key.fileobj is self._listener:
-                self._accept()
+                self._accept_connection()
             elif isinstance(key.fileobj, socket.socket):
                 # An earlier iteration may have closed it.
                 if key.fileobj in self._connections:
-                    self._receive(key.fileobj, 64)
+                    self._receive_messages(key.fileobj, 64)
             else:
                 self._process_ended(self._processes.remove_ended(key.fd))
         if self._sink.is_full and not was_full:
@@ -175,7 +175,7 @@ class QemuSession(TraceUnitSession):
 
         Raises QemuStartError if QEMU ends before that, or does not load the plugin.
         """
-        self._folder.guard()
+        self._folder.start_cleanup_process()
         self._selector.register(self._listener, selectors.EVENT_READ)
         limit = time.monotonic() + _START_SECONDS
         while not self._sink.has_begun:
@@ -186,7 +186,7 @@ class QemuSession(TraceUnitSession):
             if time.monotonic() > limit:
                 raise QemuStartError(f"{self._qemu_path} did not load the plugin")
 
-    def _accept(self) -> None:
+    def _accept_connection(self) -> None:
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
@@ -195,7 +195,7 @@ class QemuSession(TraceUnitSession):
             return
         # After an exec the process has a new connection: first read the messages of the old one.
         for each in list(self._connections):
-            self._receive(each, None)
+            self._receive_messages(each, None)
         connection.setblocking(False)
         self._connections.append(connection)
         self._selector.register(connection, selectors.EVENT_READ)
@@ -207,7 +207,7 @@ class QemuSession(TraceUnitSession):
         if warning not in self._sink.totals.warnings:
             self._sink.totals.warnings.append(warning)
 
-    def _receive(self, connection: socket.socket, limit: int | None) -> None:
+    def _receive_messages(self, connection: socket.socket, limit: int | None) -> None:
         taken = 0
         while limit is None or taken < limit:
             try:
@@ -228,7 +228,7 @@ class QemuSession(TraceUnitSession):
             else:
                 self._sink.process_message(message)
                 if message[0] in _PROCESS_EVENTS:
-                    self._processes.add(EVENT_RECORD.unpack_from(message)[_PID_FIELD])
+                    self._processes.track_process(EVENT_RECORD.unpack_from(message)[_PID_FIELD])
 
     def _process_ended(self, pid: int) -> None:
         """Handle the end of a tracked process."""
@@ -251,4 +251,4 @@ class QemuSession(TraceUnitSession):
         for each in (self._listener, *self._connections):
             each.close()
         self._open_files.close()
-        self._folder.cleanup()
+        self._folder.remove_folder()

@@ -88,11 +88,11 @@ class QemuRecordingSink(RecordingWriter):
         if len(message) < EVENT_RECORD.size:
             raise RecordError(f"the plugin sent an incomplete message of {len(message)} bytes")
         try:
-            self._process(message)
+            self._process_message(message)
         except (InputError, ValueError) as error:
             raise RecordError(f"the plugin sent an invalid message: {error}") from error
 
-    def _process(self, message: bytes | memoryview) -> None:
+    def _process_message(self, message: bytes | memoryview) -> None:
         kind, flags, _, tid, ip, target, clock, extra = EVENT_RECORD.unpack_from(message)
         small = [tid, *((ip, target, extra)[at] for at in _SMALL_FIELDS.get(kind, ()))]
         if max(small) > _MAX_SMALL_FIELD or clock > _MAX_CLOCK:

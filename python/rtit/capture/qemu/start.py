@@ -32,7 +32,7 @@ def start_qemu(
     end does not support, RecordError if the program cannot be started (exit codes 125, 126, 127).
     """
     installation = qemu_for_request(request, installation)
-    plan = request.plan()
+    plan = request.plan_recording()
     if plan.options.rtit_ctl & _UNSUPPORTED:
         raise UsageError("event tracing (the term event) needs the ptrace back end")
     if plan.window and truth_by_instruction:

@@ -48,7 +48,7 @@ class BuildIds:
         except ImageError:
             self._found[path] = None
 
-    def add(self, path: str, build_id: bytes) -> None:
+    def set_build_id(self, path: str, build_id: bytes) -> None:
         """Set the build id of a mapped file, or a substitute, unless it has one."""
         self._found[path] = self._found.get(path) or build_id
 
@@ -191,7 +191,7 @@ class DeletedFiles:
             ranges = list(status.values())
             if all(self._is_still_there(path, copied) for copied in ranges):
                 continue
-            self.build_ids.add(path, self._hash_copies(ranges))
+            self.build_ids.set_build_id(path, self._hash_copies(ranges))
             lost = False
             for copied in ranges:
                 lost = lost or copied.size < 0 or copied.has_unlisted_locations
@@ -228,7 +228,7 @@ class DeletedFiles:
             ranges[key] = self._append_copy(mapping.pgoff, iter((code,)), len(code), None)
         self._add_location(ranges[key], incoming.location)
         if incoming.build_id:
-            self.build_ids.add(mapping.path, incoming.build_id)
+            self.build_ids.set_build_id(mapping.path, incoming.build_id)
 
     def _add_location(self, copied: _CopiedRange, location: MappingLocation) -> None:
         if not self._locations_left:

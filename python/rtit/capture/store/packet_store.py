@@ -111,12 +111,12 @@ class RingBuffer:
         while self.buffered_bytes - len(self.chunks[0]) >= self.size:
             self.buffered_bytes -= len(self.chunks.popleft())
 
-    def trim(self) -> None:
+    def drop_oldest_bytes(self) -> None:
         """Keep exactly the last `size` bytes, which may begin within a packet."""
         data = b"".join(self.chunks)[-self.size :]
         self.chunks, self.buffered_bytes = deque([data]), len(data)
 
-    def contents(self) -> tuple[int, bytes]:
+    def packets_from_first_psb(self) -> tuple[int, bytes]:
         """Return the last `size` bytes from their first PSB on, after their stream offset."""
         data = b"".join(self.chunks)[-self.size :]
         at = 0 if len(data) == self.total_bytes else find_psb(data)
@@ -159,7 +159,7 @@ class SnapshotStore:
         ring = self._rings.pop(tid, None)
         if ring is None or ring.total_bytes_at_snapshot == ring.total_bytes:
             return
-        ring.trim()
+        ring.drop_oldest_bytes()
         self._ended.append((tid, ring))
         self._ended_bytes += ring.buffered_bytes
         while self._ended_bytes > self._size * self._max_threads:
@@ -188,7 +188,7 @@ class SnapshotStore:
         if ring.total_bytes_at_snapshot == ring.total_bytes:
             return 0
         ring.total_bytes_at_snapshot = ring.total_bytes
-        offset, data = ring.contents()
+        offset, data = ring.packets_from_first_psb()
         if data:
             self._writer.auxtrace(tid, ring.pid, data, offset, tsc)
         return len(data)

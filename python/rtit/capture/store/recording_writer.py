@@ -63,7 +63,7 @@ def open_writer(
     model = plan.time
     return Writer(
         plan.path,
-        config=plan.options.config,
+        config=plan.options.attr_config,
         cpuid=FULL.cpuid_text,
         cmdline=plan.command,
         time=TimeConversion(model.time_shift, model.time_mult, model.time_zero),

@@ -45,10 +45,10 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Decode the leaves; return 0."""
     if arguments.list:
-        _list(as_json=arguments.json)
+        _print_all_leaves(as_json=arguments.json)
         return 0
     profile = find_profile(arguments.profile) if arguments.profile else None
-    asked, given = _split(arguments.words)
+    asked, given = _split_leaf_and_values(arguments.words)
     if given and profile is not None:
         raise UsageError("give values to decode, or --profile, not both")
     if not given and profile is None:
@@ -64,16 +64,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         output.write_json(_to_json(answers, outputs, profile), indent=2)
         return 0
-    notes = _Footnotes(profile)
+    notes = _SourceFootnotes(profile)
     if profile is not None and asked is None:
         _show_profile(profile, notes)
     for key, answer in answers.items():
-        _show(key, answer, outputs, notes, everything=arguments.all)
-    notes.show()
+        _print_leaf(key, answer, outputs, notes, everything=arguments.all)
+    notes.print_sources()
     return 0
 
 
-class _Footnotes:
+class _SourceFootnotes:
     """The sources of a profile's values, numbered in order of use."""
 
     def __init__(self, profile: Profile | None) -> None:
@@ -84,13 +84,13 @@ class _Footnotes:
         """Return a reference to the source of an attribute, or ""."""
         if self._profile is None or not attribute:
             return ""
-        return self.reference(self._profile.source(attribute))
+        return self.number_source(self._profile.source_of_attribute(attribute))
 
-    def reference(self, source: str) -> str:
+    def number_source(self, source: str) -> str:
         """Return the number of a source, in brackets."""
         return f"  [{self._numbers.setdefault(source, len(self._numbers) + 1)}]"
 
-    def show(self) -> None:
+    def print_sources(self) -> None:
         """Print the sources."""
         if self._numbers:
             output.print_line("where the values come from:")
@@ -98,7 +98,7 @@ class _Footnotes:
             output.print_line(f"  [{number}] {source}")
 
 
-def _split(words: list[str]) -> tuple[tuple[int, int] | None, dict[str, int]]:
+def _split_leaf_and_values(words: list[str]) -> tuple[tuple[int, int] | None, dict[str, int]]:
     """Return the leaf with its sub-leaf, and the values by register."""
     plain = [word for word in words if "=" not in word]
     given: dict[str, int] = {}
@@ -113,7 +113,7 @@ def _split(words: list[str]) -> tuple[tuple[int, int] | None, dict[str, int]]:
         return None, given
     leaf = parse_address(plain[0])
     if leaf is None or leaf not in {key[0] for key in LEAVES}:
-        raise UsageError(f"no leaf {plain[0]!r} describes PT; valid: {_leaves(leaf)}")
+        raise UsageError(f"no leaf {plain[0]!r} describes PT; valid: {_list_known_leaves(leaf)}")
     if len(plain) > 2:
         raise UsageError(f"one leaf and one sub-leaf at most, not {' '.join(plain)}")
     subleaf = parse_value(plain[1], width=32) if len(plain) == 2 else 0
@@ -123,12 +123,12 @@ def _split(words: list[str]) -> tuple[tuple[int, int] | None, dict[str, int]]:
     return (leaf, subleaf), given
 
 
-def _leaves(near: int | None) -> str:
+def _list_known_leaves(near: int | None) -> str:
     leaves = sorted({key[0] for key in LEAVES}, key=lambda leaf: abs(leaf - (near or 0)))
     return ", ".join(f"{leaf:02X}H" for leaf in leaves)
 
 
-def _show_profile(profile: Profile, notes: _Footnotes) -> None:
+def _show_profile(profile: Profile, notes: _SourceFootnotes) -> None:
     tsc = f"{profile.tsc_hz / 1e6:g} MHz" if profile.tsc_hz else "not given by CPUID.15H"
     facts = [
         (f"{profile.name}", f"{profile.family:02X}_{profile.model:02X}H {profile.stepping}", ""),
@@ -145,15 +145,15 @@ def _show_profile(profile: Profile, notes: _Footnotes) -> None:
         switch = "on" if name in profile.active_errata else "off"
         each = ERRATA[name]
         output.print_line(
-            f"erratum {name:16} {switch}: {each.effect}{notes.reference(each.source)}"
+            f"erratum {name:16} {switch}: {each.effect}{notes.number_source(each.source)}"
         )
 
 
-def _show(
+def _print_leaf(
     key: tuple[int, int],
     answer: Leaf,
     outputs: tuple[str, ...],
-    notes: _Footnotes,
+    notes: _SourceFootnotes,
     *,
     everything: bool,
 ) -> None:
@@ -161,7 +161,7 @@ def _show(
     output.print_line(f"CPUID.({key[0]:02X}H,{key[1]})  {values}")
     for result in outputs:
         value = getattr(answer, result)
-        rows, undefined = _explain(key, result, value)
+        rows, undefined = _decode_register_bits(key, result, value)
         hidden = []
         for row in rows:
             if not (row.shown or everything):
@@ -169,7 +169,7 @@ def _show(
                 continue
             where = f"{result.upper()}[{row.bits}]"
             content = f"{row.content:#x}" if row.name in _BITMAPS else f"{row.content}"
-            note = notes.of_attribute(_attribute(key, result, row.name))
+            note = notes.of_attribute(_profile_attribute_of_field(key, result, row.name))
             output.print_line(
                 f"  {where:11} {row.name:15} {content:<8}  {row.words} ({row.source}){note}"
             )
@@ -181,13 +181,15 @@ def _show(
             )
 
 
-def _explain(key: tuple[int, int], result: str, value: int) -> tuple[list[FieldDescription], int]:
+def _decode_register_bits(
+    key: tuple[int, int], result: str, value: int
+) -> tuple[list[FieldDescription], int]:
     """Return the fields of one register, and its bits that belong to no field."""
     register = register_of_leaf(*key, result)
     return describe_fields(register, value), value & register.reserved_mask
 
 
-def _attribute(key: tuple[int, int], result: str, name: str) -> str:
+def _profile_attribute_of_field(key: tuple[int, int], result: str, name: str) -> str:
     """Return the attribute of `Profile` that a field reports; "" for family and model."""
     capability = register_of_leaf(*key, result)[name].capability
     return {"implemented_ranges": "ranges"}.get(capability or "", capability or "")
@@ -200,11 +202,13 @@ def _to_json(
     for key, answer in answers.items():
         fields = []
         for result in outputs:
-            rows, _ = _explain(key, result, getattr(answer, result))
+            rows, _ = _decode_register_bits(key, result, getattr(answer, result))
             for row in rows:
                 item = {"output": result.upper(), **row.as_json()}
-                if profile is not None and (attribute := _attribute(key, result, row.name)):
-                    item["value_source"] = profile.source(attribute)
+                if profile is not None and (
+                    attribute := _profile_attribute_of_field(key, result, row.name)
+                ):
+                    item["value_source"] = profile.source_of_attribute(attribute)
                 fields.append(item)
         values = {name.upper(): f"{getattr(answer, name):#x}" for name in outputs}
         leaves.append({"leaf": f"{key[0]:#x}", "subleaf": key[1], **values, "fields": fields})
@@ -232,7 +236,7 @@ def _profile_json(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _list(*, as_json: bool) -> None:
+def _print_all_leaves(*, as_json: bool) -> None:
     if as_json:
         leaves = [{"leaf": f"{leaf:#x}", "subleaf": subleaf} for leaf, subleaf in LEAVES]
         output.write_json({"profiles": list(PROFILES), "leaves": leaves}, indent=2)

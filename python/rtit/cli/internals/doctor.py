@@ -18,7 +18,7 @@ from rtit.cli.parser import CommandParser
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One line of the report; `ok` is None for neither good nor bad."""
 
     topic: str
@@ -49,16 +49,16 @@ def run(arguments: argparse.Namespace) -> int:
     return int(any(each.ok is False for each in findings if each.topic in needed))
 
 
-def _hardware() -> Finding:
+def _check_pt_hardware() -> DoctorFinding:
     from rtit.capture.perf.availability import PMU, reason_for_no_hardware
 
     problem = reason_for_no_hardware()
     if problem is None:
-        return Finding("PT hardware", True, f"the kernel offers it: /{PMU}")
-    return Finding("PT hardware", False, f"{problem}; rtit makes PT in software instead")
+        return DoctorFinding("PT hardware", True, f"the kernel offers it: /{PMU}")
+    return DoctorFinding("PT hardware", False, f"{problem}; rtit makes PT in software instead")
 
 
-def _hardware_recording() -> Finding:
+def _hardware_recording() -> DoctorFinding:
     from rtit.capture.perf.availability import (
         describe_kernel_limits,
         find_perf,
@@ -67,7 +67,7 @@ def _hardware_recording() -> Finding:
 
     found = find_perf()
     if isinstance(found, str):
-        return Finding("record --backend perf", None, f"not here: {found}")
+        return DoctorFinding("record --backend perf", None, f"not here: {found}")
     text = f"{found.perf} {found.version}; not yet tried on hardware by us"
     forbidden = [
         problem
@@ -77,98 +77,98 @@ def _hardware_recording() -> Finding:
         )
         if problem is not None
     ]
-    return Finding(
+    return DoctorFinding(
         "record --backend perf", True, "; ".join([text, *forbidden[:1], *describe_kernel_limits()])
     )
 
 
-def _decoder() -> Finding:
+def _check_native_decoder() -> DoctorFinding:
     try:
         from rtit import _core
     except ImportError as error:
-        return Finding("decoder", False, f"the native module does not load: {error}")
-    return Finding("decoder", True, f"native module {_core.__version__}")
+        return DoctorFinding("decoder", False, f"the native module does not load: {error}")
+    return DoctorFinding("decoder", True, f"native module {_core.__version__}")
 
 
-def _ptrace() -> Finding:
+def _check_ptrace() -> DoctorFinding:
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        return Finding("recording", False, "needs Linux on x86-64; decoding works here")
+        return DoctorFinding("recording", False, "needs Linux on x86-64; decoding works here")
     from rtit.capture.ptrace.session import PtraceTracer
     from rtit.errors import RecordError
 
     try:
         tracer = PtraceTracer(["/bin/true"])
     except RecordError as error:
-        return Finding("recording", False, str(error))
+        return DoctorFinding("recording", False, str(error))
     tracer.kill()
     while tracer.next_batch(1.0) is not None:
         pass
-    return Finding(
+    return DoctorFinding(
         "recording", True, "ptrace single steps (exact; some 10 to 50 microseconds an instruction)"
     )
 
 
-def _qemu() -> Finding:
+def _check_qemu() -> DoctorFinding:
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        return Finding("QEMU", None, "not looked for: recording needs Linux on x86-64")
+        return DoctorFinding("QEMU", None, "not looked for: recording needs Linux on x86-64")
     from rtit.capture.qemu.installation import find_qemu
 
     found = find_qemu()
     if isinstance(found, str):
-        return Finding("QEMU", False, f"{found}; recording uses single steps")
-    return Finding("QEMU", True, f"{found.qemu} {found.version} (fast recording)")
+        return DoctorFinding("QEMU", False, f"{found}; recording uses single steps")
+    return DoctorFinding("QEMU", True, f"{found.qemu} {found.version} (fast recording)")
 
 
-def _perf() -> Finding:
+def _check_perf() -> DoctorFinding:
     found = shutil.which("perf")
     if found is None:
-        return Finding(
+        return DoctorFinding(
             "perf",
             None,
             "not installed (Debian: linux-perf); PT hardware and the comparison tests need it",
         )
     ended = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
-    return Finding("perf", True, ended.stdout.strip() or found)
+    return DoctorFinding("perf", True, ended.stdout.strip() or found)
 
 
-def _libipt() -> Finding:
+def _check_libipt() -> DoctorFinding:
     found = ctypes.util.find_library("ipt")
     if found is None:
-        return Finding(
+        return DoctorFinding(
             "libipt", None, "not installed (Debian: libipt-dev); only the comparison tests need it"
         )
-    return Finding("libipt", True, found)
+    return DoctorFinding("libipt", True, found)
 
 
-def _gdb() -> Finding:
+def _check_gdb() -> DoctorFinding:
     from rtit.errors import UnsupportedError
     from rtit.gdb.debugger import find_gdb
 
     try:
         found = find_gdb()
     except UnsupportedError as error:
-        return Finding("gdb", None, f"{error}; rtit gdb needs it")
+        return DoctorFinding("gdb", None, f"{error}; rtit gdb needs it")
     how = "reads PT" if found.has_libipt else "was built without libipt: rtit gdb gives it blocks"
-    return Finding("gdb", True, f"{found.argv[0]}, which {how}")
+    return DoctorFinding("gdb", True, f"{found.argv[0]}, which {how}")
 
 
-def _symbols() -> Finding:
+def _check_debug_symbols() -> DoctorFinding:
     folder = Path("/usr/lib/debug")
     has = folder.is_dir() and any(folder.iterdir())
     text = f"{folder} has debug files" if has else "from the programs' own symbol tables"
     if os.environ.get("DEBUGINFOD_URLS"):
         text += ", DEBUGINFOD_URLS is set (used with --debuginfod)"
-    return Finding("symbols", None, text)
+    return DoctorFinding("symbols", None, text)
 
 
-_CHECKS: tuple[Callable[[], Finding], ...] = (
-    _hardware,
+_CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
+    _check_pt_hardware,
     _hardware_recording,
-    _decoder,
-    _ptrace,
-    _qemu,
-    _perf,
-    _libipt,
-    _gdb,
-    _symbols,
+    _check_native_decoder,
+    _check_ptrace,
+    _check_qemu,
+    _check_perf,
+    _check_libipt,
+    _check_gdb,
+    _check_debug_symbols,
 )

@@ -45,7 +45,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--psb-period",
         "BYTES",
         "Expect a PSB at least every BYTES bytes (default: the setting in the recording)",
-        type=_bytes,
+        type=_parse_number_of_bytes,
     )
     options.add_streams(parser)
     options.add_raw(parser)
@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         for rule in {rule.name: rule for rule in RULES}.values():
             output.print_line(f"{rule.name:<16} {rule.section:<26} {rule.says}")
         return 0
-    ignored = _rules(arguments.ignore, {rule.name for rule in RULES})
-    chosen = _errata(arguments.errata)
+    ignored = _parse_rule_names(arguments.ignore, {rule.name for rule in RULES})
+    chosen = _parse_errata(arguments.errata)
     found = False
 
     def show(title: str | None, findings: Iterable[Finding]) -> None:
@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         for finding in findings:
             if finding.rule.name not in ignored:
                 found = True
-                _show(title, finding, as_json=arguments.json)
+                _print_finding(title, finding, as_json=arguments.json)
 
     raw = arguments.raw is not None
     with options.open_trace(arguments) as trace:
         period = arguments.psb_period or (None if raw else _psb_period(trace))
-        for stream in options.selection(arguments).select_streams(trace.streams):
+        for stream in options.parse_selection(arguments).select_streams(trace.streams):
             errata = options.stream_errata(stream) if chosen is None else chosen
             title = None if raw else stream.title
             show(title, lint(stream.chunks(), psb_period=period, errata=errata))
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if found else gaps
 
 
-def _show(title: str | None, finding: Finding, *, as_json: bool) -> None:
+def _print_finding(title: str | None, finding: Finding, *, as_json: bool) -> None:
     if not as_json:
         output.print_line(f"{title}: {finding}" if title else str(finding))
         return
@@ -98,7 +98,7 @@ def _show(title: str | None, finding: Finding, *, as_json: bool) -> None:
     output.write_json(fields)
 
 
-def _rules(texts: list[str], known: set[str]) -> set[str]:
+def _parse_rule_names(texts: list[str], known: set[str]) -> set[str]:
     names = {name for text in texts for name in text.split(",")}
     if unknown := sorted(names - known):
         raise UsageError(
@@ -107,7 +107,7 @@ def _rules(texts: list[str], known: set[str]) -> set[str]:
     return names
 
 
-def _errata(text: str | None) -> tuple[str, ...] | None:
+def _parse_errata(text: str | None) -> tuple[str, ...] | None:
     """Return the errata of --errata, None without the option. Raises UsageError."""
     from rtit.registers.errata import erratum_name
 
@@ -128,7 +128,7 @@ def _psb_period(trace: Trace) -> int | None:
     return 2048 << chosen if chosen else None
 
 
-def _bytes(text: str) -> int:
+def _parse_number_of_bytes(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 19 and int(text)):
         raise argparse.ArgumentTypeError(f"expected a number of bytes, got {text!r}")
     return int(text)

@@ -88,7 +88,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain the value; return 1 if the write faults on the profile."""
     if arguments.list:
-        _list(as_json=arguments.json)
+        _print_all_msrs(as_json=arguments.json)
         return 0
     if arguments.register is None:
         raise UsageError("no register given", hint="rtit msr --list shows the registers")
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--current, --vmx and --tracing need --profile")
     if arguments.tracing and register is CTL:
         raise UsageError("--tracing is for the other registers; for CTL give --current")
-    value = _value(register, arguments.value)
+    value = _parse_register_value(register, arguments.value)
     result = None
     if profile is not None:
         current = register.reset
@@ -108,13 +108,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         output.write_json(_to_json(register, value, profile, result), indent=2)
     else:
-        _show(register, value, profile, everything=arguments.all)
+        _print_register_fields(register, value, profile, everything=arguments.all)
         if result is not None:
             _show_result(result)
     return int(result is not None and bool(result.faults))
 
 
-def _value(register: Register, words: list[str]) -> int:
+def _parse_register_value(register: Register, words: list[str]) -> int:
     """Return the number given, or the reset value with the fields given."""
     if not words:
         return register.reset
@@ -138,7 +138,7 @@ def _value(register: Register, words: list[str]) -> int:
 def _check_write(
     register: Register, value: int, current: int, profile: Profile, arguments: argparse.Namespace
 ) -> WriteResult:
-    msr = _address(register)
+    msr = _msr_of_register(register)
     before = RegisterFile(ctl=int(arguments.tracing))
     before.write(msr, current)
     faults = wrmsr_faults(msr, value, current=before, profile=profile, vmx=arguments.vmx)
@@ -152,8 +152,12 @@ def _check_write(
     return WriteResult(profile, (), after, changes)
 
 
-def _show(register: Register, value: int, profile: Profile | None, *, everything: bool) -> None:
-    output.print_line(f"{register.name} ({_address(register):X}H, {register.source}) = {value:#x}")
+def _print_register_fields(
+    register: Register, value: int, profile: Profile | None, *, everything: bool
+) -> None:
+    output.print_line(
+        f"{register.name} ({_msr_of_register(register):X}H, {register.source}) = {value:#x}"
+    )
     rows = describe_fields(register, value, profile)
     shown = [row for row in rows if row.shown or everything]
     width = max((len(row.name) for row in shown), default=0)
@@ -184,7 +188,7 @@ def _to_json(
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "register": register.name,
-        "address": f"{_address(register):#x}",
+        "address": f"{_msr_of_register(register):#x}",
         "source": register.source,
         "value": f"{value:#x}",
         "fields": [row.as_json() for row in describe_fields(register, value, profile)],
@@ -204,11 +208,11 @@ def _to_json(
     return answer
 
 
-def _address(register: Register) -> Msr:
+def _msr_of_register(register: Register) -> Msr:
     return Msr(register.address or 0)
 
 
-def _list(*, as_json: bool) -> None:
+def _print_all_msrs(*, as_json: bool) -> None:
     if as_json:
         listed = [
             {"register": each.name, "address": f"{int(msr):#x}", "source": each.source}

@@ -44,14 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--timing reads the packets twice: with --raw it needs a file, not a pipe")
     with options.open_trace(arguments) as trace:
         gaps = IncompleteReport("packets", trace)
-        streams = options.selection(arguments).select_streams(trace.streams)
+        streams = options.parse_selection(arguments).select_streams(trace.streams)
         with show_progress("packets", streams, prints=True):
             for stream in streams:
                 # raw PT is one stream, which has no name and perhaps no size
                 title = stream.title if arguments.raw is None else None
                 printer = _PacketPrinter(title, trace.clock, as_json=arguments.json)
                 if printer.print_all(stream, timing=arguments.timing):
-                    gaps.note()
+                    gaps.note_shown_gap()
         return gaps.exit_code()
 
 
@@ -75,7 +75,7 @@ class _PacketPrinter:
                 gaps = True
                 self._print_bad(item)
             else:
-                self._print_packet(item, None if times is None else times.at(item))
+                self._print_packet(item, None if times is None else times.times_of_packet(item))
         return gaps
 
     def _print_bad(self, item: BadBytes) -> None:
@@ -95,10 +95,10 @@ class _PacketPrinter:
             output.print_line(f"{packet.offset:08x}  {describe(packet)}")
         else:
             bounds = times["earliest"], times["latest"]
-            when = " ".join(f"{self._time(each):>15}" for each in bounds)
+            when = " ".join(f"{self._format_ticks(each):>15}" for each in bounds)
             output.print_line(f"{when} {packet.offset:08x}  {describe(packet)}")
 
-    def _time(self, ticks: int) -> str:
+    def _format_ticks(self, ticks: int) -> str:
         from rtit.trace.tables.selection import LATEST
 
         if ticks in (0, LATEST):
@@ -110,11 +110,11 @@ class _PacketTimes:
     """The times of packets, which are looked up in stream order."""
 
     def __init__(self, stream: Stream) -> None:
-        self._rows = _times(stream)
+        self._rows = _read_packet_times(stream)
         self._offset = -1
         self._times: dict[str, Any] = {}
 
-    def at(self, packet: Packet) -> dict[str, Any]:
+    def times_of_packet(self, packet: Packet) -> dict[str, Any]:
         """Return the times of this packet, or of the next that has some.
 
         `Stream.packets` reads bytes that an erratum has corrupted in another way.
@@ -127,7 +127,7 @@ class _PacketTimes:
         return self._times
 
 
-def _times(stream: Stream) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_packet_times(stream: Stream) -> Iterator[tuple[int, dict[str, Any]]]:
     from rtit.trace.tables.packets import PACKET_BOUND_COLUMNS
 
     for batch in stream.packets(timing=True):

@@ -71,15 +71,21 @@ def run(arguments: argparse.Namespace) -> int:
         for each in describe_format():
             output.print_line(each)
         return 0
-    paths = list(_paths(arguments.files)) or (shipped_scenarios() if arguments.list else [])
+    paths = list(_find_scenario_files(arguments.files)) or (
+        shipped_scenarios() if arguments.list else []
+    )
     if not paths:
         raise UsageError("no scenario given", hint="rtit scenario --list shows the names")
     if arguments.raw and (arguments.list or len(paths) > 1):
         raise UsageError("--raw writes the bytes of one scenario: give one FILE")
-    return _list(paths, arguments) if arguments.list else _run(paths, arguments)
+    return (
+        _print_scenario_titles(paths, arguments)
+        if arguments.list
+        else _run_scenarios(paths, arguments)
+    )
 
 
-def _paths(words: list[str]) -> Iterator[Path]:
+def _find_scenario_files(words: list[str]) -> Iterator[Path]:
     from rtit.scenario import find_scenario
     from rtit.scenario.catalogue import scenario_files
 
@@ -113,7 +119,7 @@ def _print_error(error: ScenarioError | OSError) -> None:
     output.print_error("scenario", text)
 
 
-def _list(paths: list[Path], arguments: argparse.Namespace) -> int:
+def _print_scenario_titles(paths: list[Path], arguments: argparse.Namespace) -> int:
     from rtit.scenario.report import list_by_section, scenario_to_json
 
     loaded = list(_load_scenarios(paths))
@@ -126,10 +132,10 @@ def _list(paths: list[Path], arguments: argparse.Namespace) -> int:
     return int(None in loaded)
 
 
-def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
+def _run_scenarios(paths: list[Path], arguments: argparse.Namespace) -> int:
     from rtit.scenario.runner import with_settings
 
-    parameters = _assignments(arguments.set)
+    parameters = _parse_assignments(arguments.set)
     documents: list[dict[str, Any]] = []
     different = refused = 0
     for scenario in _load_scenarios(paths):
@@ -154,7 +160,7 @@ def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
 
 def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[str, Any], bytes]:
     """Run a scenario, and print it unless --json; return its JSON value and its bytes."""
-    from rtit.scenario import Step, run_steps
+    from rtit.scenario import ScenarioStep, run_steps
     from rtit.scenario.report import (
         event_column_width,
         format_step,
@@ -167,7 +173,7 @@ def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[st
     if prints and not arguments.quiet:
         for each in format_title(scenario).splitlines():
             output.print_line(each)
-    done: list[Step] = []
+    done: list[ScenarioStep] = []
     document = scenario_to_json(scenario)
     try:
         for step in run_steps(scenario):
@@ -178,7 +184,7 @@ def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[st
                 for line in format_step(step, event_column_width(scenario)):
                     output.print_line(line)
     except ScenarioError as error:
-        output.flush()
+        output.flush_output()
         _print_error(error)
         document["error"] = str(error)
     wrong = sum(not step.as_expected for step in done)
@@ -199,7 +205,7 @@ def _print_totals(total: int, different: int, refused: int) -> None:
     output.print_line(f"{total} scenarios: {', '.join(parts) or 'all as expected'}")
 
 
-def _assignments(words: list[str]) -> dict[str, str]:
+def _parse_assignments(words: list[str]) -> dict[str, str]:
     for word in words:
         if "=" not in word:
             raise UsageError(f"--set {word}: expected NAME=VALUE")

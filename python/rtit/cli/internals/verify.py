@@ -50,11 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print one line for each thread, and the result; return 1 if a path differs or there is
     nothing to compare, 3 if the recording ends early and is right up to its end.
     """
-    from rtit.views.verify import verify
+    from rtit.views.verify import verify_threads
 
     with options.open_trace(arguments) as trace:
         with show_progress("verify", trace.threads, prints=False):
-            verdicts = verify(trace, arguments.truth, filter_ranges(trace), arguments.tid)
+            verdicts = verify_threads(trace, arguments.truth, filter_ranges(trace), arguments.tid)
         for problem in trace.image_problems:
             output.print_line(f"image: {problem}")
         gaps = IncompleteReport("verify", trace).exit_code()
@@ -97,7 +97,7 @@ def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
     filters = parse_address_filters(trace.filter) if trace.filter else []
     mappings = trace.mappings()
 
-    def ranges(pid: int) -> tuple[Ranges, Ranges]:
+    def ranges_of_process(pid: int) -> tuple[Ranges, Ranges]:
         inside: list[tuple[int, int]] = []
         stops: list[tuple[int, int]] = []
         for each in filters:
@@ -111,4 +111,4 @@ def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
                 inside.append((0, 0))  # its file is not mapped: the filter excludes everything
         return inside, stops
 
-    return ranges
+    return ranges_of_process

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     with options.open_trace(arguments) as trace:
         if arguments.at is not None:
-            _convert(trace, arguments.at, as_json=arguments.json)
+            _print_converted_time(trace, arguments.at, as_json=arguments.json)
             return 0
         found = summarize_recording(trace)
         if arguments.json:
@@ -58,17 +58,17 @@ def run(arguments: argparse.Namespace) -> int:
 
             output.write_json(asdict(found), indent=2)
         else:
-            _print(trace, found)
+            _print_summary(trace, found)
     return EXIT_CODE if found.losses or found.missing else 0
 
 
-def _convert(trace: Trace, text: str, *, as_json: bool) -> None:
+def _print_converted_time(trace: Trace, text: str, *, as_json: bool) -> None:
     from rtit.trace.recording.settings import format_seconds
 
     clock = trace.clock
     if clock is None:
         raise UnsupportedError(f"{trace.path} does not say how TSC and perf's clock convert")
-    tsc, nanoseconds = _time(text, clock)
+    tsc, nanoseconds = _parse_tsc_or_nanoseconds(text, clock)
     if as_json:
         output.write_json({"tsc": tsc, "nanoseconds": nanoseconds})
     else:
@@ -76,7 +76,7 @@ def _convert(trace: Trace, text: str, *, as_json: bool) -> None:
         output.print_line(f"perf   {format_seconds(nanoseconds)} s")
 
 
-def _time(text: str, clock: TimeConversion) -> tuple[int, int]:
+def _parse_tsc_or_nanoseconds(text: str, clock: TimeConversion) -> tuple[int, int]:
     """Return a time as TSC value and as nanoseconds. Raises UsageError."""
     from decimal import Decimal
 
@@ -98,24 +98,26 @@ def _time(text: str, clock: TimeConversion) -> tuple[int, int]:
     return found
 
 
-def _print(trace: Trace, found: RecordingSummary) -> None:
+def _print_summary(trace: Trace, found: RecordingSummary) -> None:
     output.print_line(found.path)
     for name, text in found.machine.items():
         output.print_line(f"  {name + ':' if name else '':12} {text}")
-    _list("traced", found.settings)
+    _print_titled_list("traced", found.settings)
     sizes = sum(each.size for each in found.buffers)
     output.print_line()
     output.print_line(f"{'bytes of PT':>14} {'PSBs':>9} {'ms':>12}  {len(found.buffers)} buffers")
     for each in found.buffers[:_MOST]:
-        output.print_line(f"{each.size:14,} {each.psbs:9,} {_span(trace, each):>12}  {each.title}")
-        _threads(each)
+        output.print_line(
+            f"{each.size:14,} {each.psbs:9,} {_format_milliseconds(trace, each):>12}  {each.title}"
+        )
+        _print_thread_sizes(each)
     if len(found.buffers) > 1:
         rest = len(found.buffers) - _MOST
         more = f", {rest:,} more than are listed" if rest > 0 else ""
         output.print_line(f"{sizes:14,} {'':9} {'':12}  all{more}")
-    _list("lost", found.losses)
+    _print_titled_list("lost", found.losses)
     known = len(found.files) - len(found.missing)
-    _list(
+    _print_titled_list(
         f"code: {known:,} of {len(found.files):,} files are known",
         [
             f"{each.path} (build id {each.build_id or 'not known'})"
@@ -123,10 +125,10 @@ def _print(trace: Trace, found: RecordingSummary) -> None:
             for each in sorted(found.files, key=lambda each: each.problem is None)
         ],
     )
-    _list("advice", found.hints)
+    _print_titled_list("advice", found.hints)
 
 
-def _threads(buffer: BufferSummary) -> None:
+def _print_thread_sizes(buffer: BufferSummary) -> None:
     """Print the bytes of each thread, the largest first, unless the title names the thread."""
     if all(each.title in buffer.title for each in buffer.threads):
         return
@@ -138,13 +140,13 @@ def _threads(buffer: BufferSummary) -> None:
         output.print_line(f"{size:14,} {'':9} {'':12}    {count:,} more")
 
 
-def _span(trace: Trace, each: BufferSummary) -> str:
+def _format_milliseconds(trace: Trace, each: BufferSummary) -> str:
     if each.first is None or each.last is None or each.first == each.last or not trace.clock:
         return "-"
     return f"{(each.last - each.first) / 1e6:,.3f}"
 
 
-def _list(title: str, texts: list[str]) -> None:
+def _print_titled_list(title: str, texts: list[str]) -> None:
     if texts or title.startswith("code"):
         output.print_line()
         output.print_line(f"{title}:" if texts else title)

@@ -53,14 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
     fields = options.parse_fields(arguments.fields or default, _ALL)
     with options.open_trace(arguments) as trace:
         gaps = IncompleteReport("instructions", trace)
-        wanted = options.selection(arguments)
+        wanted = options.parse_selection(arguments)
         streams = trace.select(wanted)
         with show_progress("instructions", streams, prints=True):
             for text in list_instructions(
-                trace, streams, fields, wanted, gaps.collect, merge=arguments.merge
+                trace, streams, fields, wanted, gaps.collect_undecoded_spans, merge=arguments.merge
             ):
                 output.write_lines(text)
-        output.flush()
+        output.flush_output()
         gaps.print_spans()
         gaps.print_images()
         return gaps.exit_code()

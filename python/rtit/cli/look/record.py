@@ -56,9 +56,9 @@ class RecordingProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._line.clear()
+        self._line.erase_text()
 
-    def update(self, session: RecordingSession) -> None:
+    def show_if_due(self, session: RecordingSession) -> None:
         """Show the state of the recording if it is time to."""
         self._warn_of_disk(session.stopped)
         if self._quiet or not self._line.is_due():
@@ -67,10 +67,10 @@ class RecordingProgress:
         if totals.pt_bytes >= self._large and session.stopped is None:
             self._warn_of_size(totals.pt_bytes)
         if self._choice.backend == "perf":
-            self._line.show(f"recording: {totals.pt_bytes:,} bytes of perf.data")
+            self._line.show_text(f"recording: {totals.pt_bytes:,} bytes of perf.data")
             return
-        rate = totals.clock / self._line.seconds
-        self._line.show(
+        rate = totals.clock / self._line.elapsed_seconds
+        self._line.show_text(
             f"recording: {totals.clock:,} instructions, {totals.branches:,} branches, "
             f"{totals.pt_bytes:,} bytes of PT, {rate:,.0f} instructions/s"
             f"{_HINTS[self._choice.backend]}"
@@ -80,7 +80,7 @@ class RecordingProgress:
         """Warn once, also with --quiet, that recording has stopped for lack of space."""
         if stopped == STOPPED_BY_FULL_DISK and not self._warned_of_disk:
             self._warned_of_disk = True
-            self._line.clear()
+            self._line.erase_text()
             text = "rtit record: warning: the disk is nearly full: recording has stopped"
             output.print_line(text, to=self._stream)
 
@@ -89,17 +89,17 @@ class RecordingProgress:
         while self._large <= size:
             self._large *= 2
         if self._stream.isatty():
-            rate = size / self._line.seconds
-            self._line.clear()
+            rate = size / self._line.elapsed_seconds
+            self._line.erase_text()
             output.print_line(
                 f"rtit record: warning: {size / 1e9:.1f} GB so far, {rate / 1e6:.1f} MB more each "
                 "second; --max-size and --snapshot bound that",
                 to=self._stream,
             )
 
-    def summary(self, recording: Recording) -> None:
+    def print_summary(self, recording: Recording) -> None:
         """Print every warning, and one line about the recording."""
-        self._line.clear()
+        self._line.erase_text()
         self._warn_of_disk(recording.stopped)
         for warning in recording.warnings:
             output.print_line(f"rtit record: warning: {warning}", to=self._stream)
@@ -116,11 +116,11 @@ def summary_line(recording: Recording, choice: BackendChoice) -> str:
     threads = f"{recording.threads} thread{'s' if recording.threads != 1 else ''}"
     counts = f"{recording.instructions:,} instructions, {recording.branches:,} branches"
     parts = [
-        _traced(recording)
+        _describe_traced_part(recording)
         if not recording.counted
-        else f"{counts} of {threads} executed, {_traced(recording)}"
+        else f"{counts} of {threads} executed, {_describe_traced_part(recording)}"
         if recording.partial
-        else f"{counts} of {threads} as {_traced(recording)}"
+        else f"{counts} of {threads} as {_describe_traced_part(recording)}"
     ]
     if recording.ending is not None and recording.ending.status:
         parts.append(f"ended by {recording.ending}" if recording.ending.signal
@@ -129,7 +129,7 @@ def summary_line(recording: Recording, choice: BackendChoice) -> str:
     return f"[ rtit record: {'; '.join(parts)} ]"
 
 
-def _traced(recording: Recording) -> str:
+def _describe_traced_part(recording: Recording) -> str:
     size = f"{recording.pt_bytes:,} bytes of PT"
     if not (recording.counted and recording.partial):
         return f"{size} in {recording.path}"
@@ -348,11 +348,11 @@ def run(arguments: argparse.Namespace) -> int:
     argv = list(arguments.program)
     if argv[:1] == ["--"]:
         del argv[0]
-    pids = _pids(arguments.pid) if arguments.pid is not None else []
+    pids = _parse_pids(arguments.pid) if arguments.pid is not None else []
     if not pids and not argv:
         raise UsageError("no program given", hint="example:  rtit record -- ls -l")
     wanted = ending_signals()
-    extent = _extent(arguments)
+    extent = _parse_size_limits(arguments)
     if extent.snapshot is not None:
         wanted.add(signal.SIGUSR2)
     request = RecordRequest(
@@ -398,12 +398,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
         session, choice = start_with_choice(request, choice, log=log)
         with session, RecordingProgress(sys.stderr, choice, quiet=arguments.quiet) as progress:
-            wait_for_program(session, wanted, forward_first=not pids, update=progress.update)
+            wait_for_program(session, wanted, forward_first=not pids, update=progress.show_if_due)
             recording = session.finish()
             if log is not None and events is not None:
                 with events.open_for_writing() as file:
                     log.write(file)
-            progress.summary(recording)
+            progress.print_summary(recording)
         if arguments.json is not None:
             found = summary_json(recording, choice, ["--pid", arguments.pid] if pids else argv)
             if summary is None:
@@ -414,7 +414,7 @@ def run(arguments: argparse.Namespace) -> int:
     return recording.exit_code
 
 
-def _pids(text: str) -> list[int]:
+def _parse_pids(text: str) -> list[int]:
     from rtit.errors import UsageError
 
     words = text.split(",")
@@ -424,7 +424,7 @@ def _pids(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _extent(arguments: argparse.Namespace) -> SizeLimits:
+def _parse_size_limits(arguments: argparse.Namespace) -> SizeLimits:
     """Return how much of the trace is kept. Raises UsageError."""
     from rtit.capture.request import SizeLimits, parse_size
 

@@ -16,8 +16,8 @@ from rtit.cli.progress import show_progress
 if TYPE_CHECKING:
     from rtit.trace import Trace
     from rtit.views.report import ProcessNode
-    from rtit.views.statistics import Statistics, StreamStatistics
-    from rtit.views.trace_tail import Crash
+    from rtit.views.statistics import RecordingStatistics, StreamStatistics
+    from rtit.views.trace_tail import ProcessCrash
 
 _CALLS = 5
 _FAULTS = 10
@@ -39,7 +39,7 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_file(parser)
     group = parser.add_argument_group("Output")
     options.add_value(
-        group, "--top", "N", "Show N functions (default: 15)", default=15, type=options.count
+        group, "--top", "N", "Show N functions (default: 15)", default=15, type=options.parse_count
     )
     options.add_json(group, "Print one JSON object")
     options.add_streams(parser)
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.views.trace_tail import find_crashes
 
     with options.open_trace(arguments) as trace:
-        streams = trace.select(options.selection(arguments))
+        streams = trace.select(options.parse_selection(arguments))
         with show_progress("report", streams, prints=False):
             found = compute_statistics(trace, streams, None if arguments.json else _MOST)
         faults = find_crashes(trace, streams)
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_CODE if gaps else 0
 
 
-def _print_warnings(trace: Trace, found: Statistics) -> None:
+def _print_warnings(trace: Trace, found: RecordingStatistics) -> None:
     """Print, before all figures, what limits them, and the remedy."""
     if trace.incomplete:
         output.print_line(f"warning: the recording is incomplete: {trace.incomplete}")
@@ -95,7 +95,7 @@ def _print_warnings(trace: Trace, found: Statistics) -> None:
     output.print_line(f"  say where it is:  rtit report --map {path}=PATH")
 
 
-def _print_head(trace: Trace, roots: Sequence[ProcessNode], faults: Sequence[Crash]) -> None:
+def _print_head(trace: Trace, roots: Sequence[ProcessNode], faults: Sequence[ProcessCrash]) -> None:
     from rtit.views.report import count_processes, format_tree
 
     command = " ".join(trace.command_line)
@@ -139,7 +139,7 @@ def _print_streams(streams: Sequence[StreamStatistics]) -> None:
     _print_rest(len(streams) - _STREAMS, "smaller ones")
 
 
-def _print_functions(found: Statistics, top: int) -> None:
+def _print_functions(found: RecordingStatistics, top: int) -> None:
     if found.functions:
         output.print_line()
         output.print_line(f"{'instructions':>14} {'share':>7}  function")
@@ -153,7 +153,7 @@ def _print_functions(found: Statistics, top: int) -> None:
     output.print_line()
 
 
-def _print_problems(trace: Trace, found: Statistics) -> None:
+def _print_problems(trace: Trace, found: RecordingStatistics) -> None:
     for problem in trace.image_problems:
         output.print_line(f"image: {problem}")
     for each in found.streams:
@@ -195,10 +195,13 @@ def _print_rest(count: int, what: str) -> None:
         output.print_line(f"{'':22}  ... and {count:,} more {what}")
 
 
-def _print_fault(fault: Crash) -> None:
-    location = f"{fault.symbol} ({fault.source})" if fault.source else fault.symbol
-    output.print_line(
-        f"  fault: thread {fault.tid}: {fault.ending} in {location}: {fault.assembly}"
+def _print_fault(fault: ProcessCrash) -> None:
+    location = (
+        f"{fault.symbol_with_offset} ({fault.source_line_text})"
+        if fault.source_line_text
+        else fault.symbol_with_offset
     )
+    instruction = fault.disassembled_instruction
+    output.print_line(f"  fault: thread {fault.tid}: {fault.ending} in {location}: {instruction}")
     for number, (caller, called) in enumerate(fault.last_calls(_CALLS)):
         output.print_line(f"    {'' if number else 'last calls:':11} {caller} -> {called}")

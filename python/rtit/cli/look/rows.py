@@ -56,7 +56,7 @@ def add_arguments(parser: CommandParser) -> None:
         options.add_value(group, "--fields", "LIST", help_text, default=default)
     if command == "edges":
         help_text = "Only the N most frequent edges of each thread or CPU"
-        options.add_value(group, "--top", "N", help_text, type=options.count)
+        options.add_value(group, "--top", "N", help_text, type=options.parse_count)
     options.add_code(options.add_streams(parser))
     if command == "edges":
         options.add_max_edges(parser)
@@ -68,28 +68,28 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.trace.tables.selection import SelectedRanges
 
     uncounted: list[str] = []
-    lines = _formatter(arguments, uncounted.append)
+    lines = _row_formatter(arguments, uncounted.append)
     with options.open_trace(arguments) as trace:
         gaps = IncompleteReport(arguments.command, trace)
-        wanted = options.selection(arguments)
+        wanted = options.parse_selection(arguments)
         streams = trace.select(wanted)
-        SelectedRanges(wanted, trace.images).check(
+        SelectedRanges(wanted, trace.images).check_functions_exist(
             pid for stream in streams for pid in stream.space_pids
         )
         with show_progress(arguments.command, streams, prints=True):
             for stream in streams:
                 for part in lines(trace, stream, wanted):
                     output.write_lines(part)
-                gaps.collect(stream)
-        output.flush()
+                gaps.collect_undecoded_spans(stream)
+        output.flush_output()
         gaps.print_spans()
         gaps.print_images()
         for text in uncounted:
-            gaps.report(text)
+            gaps.print_gap(text)
         return gaps.exit_code()
 
 
-def _formatter(
+def _row_formatter(
     arguments: argparse.Namespace, warn: Callable[[str], None]
 ) -> Callable[..., Iterator[bytes]]:
     """Return the function that formats the rows of a stream, with the options of its command."""

@@ -67,18 +67,20 @@ def run(arguments: argparse.Namespace) -> int:
     if raw and arguments.files:
         raise UsageError(f"two files given: {arguments.files[0]} and --raw {arguments.raw}")
     matched: set[str] = set()
-    found = _gather(arguments, [None] if raw else arguments.files or ["perf.data"], matched)
+    found = _gather_coverage(
+        arguments, [None] if raw else arguments.files or ["perf.data"], matched
+    )
     if arguments.diff_from:
-        found = found.minus(_gather(arguments, arguments.diff_from, matched))
+        found = found.without_code_of(_gather_coverage(arguments, arguments.diff_from, matched))
     options.check_map(arguments, matched)
-    found.files = _chosen(found, arguments.dso)
-    output.write(arguments.output, _parts(arguments.format, found))
+    found.files = _select_files_by_name(found, arguments.dso)
+    output.write_file_or_stdout(arguments.output, _format_coverage(arguments.format, found))
     for line in found.losses:
         output.print_error("coverage", f"missing: {line}")
     return EXIT_CODE if found.has_gaps else 0
 
 
-def _gather(
+def _gather_coverage(
     arguments: argparse.Namespace, names: Iterable[str | None], matched: set[str]
 ) -> Coverage:
     from rtit.coverage import Coverage
@@ -89,13 +91,13 @@ def _gather(
         arguments.file, arguments.input = name, None
         with ExitStack() as stack:
             trace = stack.enter_context(options.open_trace(arguments, matched))
-            streams = trace.by_thread(options.selection(arguments))
+            streams = trace.by_thread(options.parse_selection(arguments))
             stack.enter_context(show_progress("coverage", streams, prints=False))
             result.add(build_profile(trace, streams), trace.path)
     return result
 
 
-def _chosen(found: Coverage, names: list[str]) -> list[FileCoverage]:
+def _select_files_by_name(found: Coverage, names: list[str]) -> list[FileCoverage]:
     if "all" in names:
         return found.files
     for name in names:
@@ -106,7 +108,7 @@ def _chosen(found: Coverage, names: list[str]) -> list[FileCoverage]:
     return [each for each in found.files if wanted & {each.path, Path(each.path).name}]
 
 
-def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
+def _format_coverage(kind: str, found: Coverage) -> Iterable[bytes]:
     from rtit.coverage import source_files
     from rtit.coverage.formats.blocks import afl_map, drcov_log
     from rtit.coverage.formats.cobertura import cobertura_report
@@ -122,15 +124,15 @@ def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
     if not files and kind != "text":
         output.print_error("coverage", "no file has lines of source in its DWARF")
     if kind == "cobertura":
-        return _encoded(cobertura_report(files, f"rtit {__version__}"))
+        return _encode_lines(cobertura_report(files, f"rtit {__version__}"))
     writers = {"lcov": lcov_report, "html": html_report}
     lines = (
         writers[kind](files)
         if kind in writers
         else map(escape_control_characters, text_report(found, files))
     )
-    return _encoded(lines)
+    return _encode_lines(lines)
 
 
-def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
+def _encode_lines(lines: Iterable[str]) -> Iterator[bytes]:
     return (f"{line}\n".encode(errors="replace") for line in lines)

@@ -47,7 +47,7 @@ def add_arguments(parser: CommandParser) -> None:
         "N",
         f"Show N functions and calls with different counts (default: {DEFAULT_TOP})",
         default=DEFAULT_TOP,
-        type=options.count,
+        type=options.parse_count,
     )
     options.add_json(group, "Print one JSON object")
     options.add_streams(parser)
@@ -75,11 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
     matched: set[str] = set()
     with ExitStack() as stack:
         left, right = (
-            stack.enter_context(_open(arguments, name, matched))
+            stack.enter_context(_open_trace(arguments, name, matched))
             for name in (arguments.first, arguments.second)
         )
         options.check_map(arguments, matched)
-        chosen = options.selection(arguments)
+        chosen = options.parse_selection(arguments)
         streams = left.select(chosen, always_split=True), right.select(chosen, always_split=True)
         with show_progress("diff", [*streams[0], *streams[1]], prints=False):
             found = diff_traces(left, right, streams, steps=arguments.context)
@@ -88,12 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             for line in format_difference(found, arguments.top):
                 output.print_line(line)
-    if not found.identical:
+    if not found.has_equal_paths:
         return 1
     return EXIT_CODE if found.gaps else 0
 
 
-def _open(arguments: argparse.Namespace, name: str, matched: set[str]) -> Trace:
+def _open_trace(arguments: argparse.Namespace, name: str, matched: set[str]) -> Trace:
     raw = arguments.raw is not None
     arguments.raw = name if raw else None
     arguments.file, arguments.input = None if raw else name, None

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from rtit.gdb.debugger import Debugger
-    from rtit.gdb.target import Target
+    from rtit.gdb.debugger import GdbCommand
+    from rtit.gdb.target import GdbTarget
 
 _LAST = 1_000_000
 
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--listen starts no gdb: --ex and --batch do not go with it")
     from rtit.gdb.debugger import find_gdb
     from rtit.gdb.server import open_listener
-    from rtit.gdb.target import Target
+    from rtit.gdb.target import GdbTarget
 
     listener = open_listener(arguments.listen) if arguments.listen is not None else None
     debugger = find_gdb(arguments.gdb) if listener is None else None
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         if form == "pt":
             raise UsageError(f"{debugger.argv[0]} cannot read packets; use --format bts")
     with options.open_trace(arguments) as trace:
-        target = Target(
+        target = GdbTarget(
             trace,
             arguments.tid,
             trace_format=form,
@@ -115,13 +115,13 @@ def run(arguments: argparse.Namespace) -> int:
             code = _run_gdb(debugger, target, arguments)
         elif listener is not None:
             with listener:
-                _listen(listener, target)
+                _serve_one_connection(listener, target)
         if target.gaps:
-            gaps.note()
+            gaps.note_shown_gap()
         return max(code, gaps.exit_code())
 
 
-def _listen(listener: socket.socket, target: Target) -> None:
+def _serve_one_connection(listener: socket.socket, target: GdbTarget) -> None:
     from rtit.gdb.server import accept_connection, serve_connection
 
     host, port, *_ = listener.getsockname()
@@ -131,7 +131,7 @@ def _listen(listener: socket.socket, target: Target) -> None:
     serve_connection(connection, target)
 
 
-def _run_gdb(debugger: Debugger, target: Target, arguments: argparse.Namespace) -> int:
+def _run_gdb(debugger: GdbCommand, target: GdbTarget, arguments: argparse.Namespace) -> int:
     """Run gdb on this terminal and serve it; return the exit code."""
     import socket as sockets
 
@@ -148,23 +148,23 @@ def _run_gdb(debugger: Debugger, target: Target, arguments: argparse.Namespace) 
         listener.bind(socket_path)
         listener.listen(1)
         program = main.path if main is not None else None
-        command = debugger.command(socket_path, program, arguments.ex, batch=arguments.batch)
+        command = debugger.command_line(socket_path, program, arguments.ex, batch=arguments.batch)
         with subprocess.Popen(command) as gdb:
             # The terminal sends Ctrl-C to both, and gdb handles it; other signals end both.
             handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN}
             ended: list[int] = []
 
-            def end(number: int, _: object) -> None:
+            def forward_signal(number: int, _: object) -> None:
                 ended.append(number)
                 # At SIGTERM gdb 13 may stumble over its Python and leave a core.
                 gdb.send_signal(signal.SIGHUP if signal.SIGHUP in handlers else number)
 
             for number in (int(signal.SIGTERM), int(signal.SIGHUP)):
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    handlers[number] = end
+                    handlers[number] = forward_signal
             before = {number: signal.signal(number, each) for number, each in handlers.items()}
             try:
-                _serve(listener, target, lambda: gdb.poll() is None)
+                _serve_connections(listener, target, lambda: gdb.poll() is None)
             finally:
                 for number, each in before.items():
                     signal.signal(number, each)
@@ -173,7 +173,9 @@ def _run_gdb(debugger: Debugger, target: Target, arguments: argparse.Namespace) 
         return 1 if gdb.returncode else 0
 
 
-def _serve(listener: socket.socket, target: Target, is_running: Callable[[], bool]) -> None:
+def _serve_connections(
+    listener: socket.socket, target: GdbTarget, is_running: Callable[[], bool]
+) -> None:
     """Serve one connection after the other: a user may repeat `target remote`."""
     from rtit.gdb.server import accept_connection, serve_connection
 

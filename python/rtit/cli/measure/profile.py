@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     if tool == "perf" and arguments.dso:
         raise UsageError("--for perf writes all binaries: --dso does not go with it")
     with options.open_trace(arguments) as trace:
-        wanted = options.selection(arguments)
+        wanted = options.parse_selection(arguments)
         streams = trace.by_thread(wanted)
         with show_progress("profile", streams, prints=False):
             found = build_profile(trace, streams)
@@ -83,12 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
                 tool in _ONE
                 and not arguments.dso
                 and found.main is None
-                and found.losses.describe()
+                and found.losses.describe_losses()
             ):
                 output.print_error(
                     "profile", "no code in any file is known to have run; no profile is written"
                 )
-                _missing(found, outside=True)
+                _print_losses(found, outside=True)
                 return EXIT_CODE if found.losses.has_gaps else 1
             if tool in _ONE:
                 binaries = found.select_binaries(arguments.dso)
@@ -98,8 +98,10 @@ def run(arguments: argparse.Namespace) -> int:
                 # calls and samples are followed from one branch to the next
                 split = trace.select if tool in _NAMED else trace.by_thread
                 threads = split(wanted, always_split=True)
-                text = _whole(tool, trace, threads, found, binaries, whole=not arguments.dso)
-                output.write(arguments.output, text)
+                text = _format_profile(
+                    tool, trace, threads, found, binaries, whole=not arguments.dso
+                )
+                output.write_file_or_stdout(arguments.output, text)
     _print_summary(found, binaries, outside=tool in _NAMED and not arguments.dso)
     incomplete = any(each.symbols.has_incomplete_lines for each in binaries)
     return EXIT_CODE if found.losses.has_gaps or incomplete else 0
@@ -111,7 +113,7 @@ def _line_writer(tool: str) -> Callable[[Binary], Iterator[str]]:
     return {"bolt": bolt_profile, "autofdo": autofdo_profile, "llvm": llvm_profile}[tool]
 
 
-def _whole(
+def _format_profile(
     tool: str,
     trace: Trace,
     streams: Sequence[Stream],
@@ -127,21 +129,21 @@ def _whole(
 
     creator = f"rtit {__version__}"
     if tool == "perf":
-        return _encoded(perf_script(trace, streams))
+        return _encode_lines(perf_script(trace, streams))
     followed = count_calls(trace, streams, found, contexts=tool == "pprof")
     if tool == "pprof":
-        missing = found.losses.describe(unmapped=not whole)
+        missing = found.losses.describe_losses(unmapped=not whole)
         comments = [creator, " ".join(trace.command_line), *missing]
         return pprof_profile(binaries, followed, comments, include_unmapped=whole)
     named = found.unmapped_code if whole else {}
-    return _encoded(callgrind_profile(binaries, followed, trace.command_line, creator, named))
+    return _encode_lines(callgrind_profile(binaries, followed, trace.command_line, creator, named))
 
 
 def _write_each(
     binaries: Sequence[Binary], lines: Callable[[Binary], Iterator[str]], path: str | None
 ) -> None:
     if len(binaries) == 1:
-        output.write(path, _encoded(lines(binaries[0])))
+        output.write_file_or_stdout(path, _encode_lines(lines(binaries[0])))
         return
     if path is None:
         raise UsageError(f"{len(binaries)} binaries make as many files: give -o FILE")
@@ -149,10 +151,10 @@ def _write_each(
     for each in binaries:
         # two files of one name differ by their numbers
         name = each.name if names.count(each.name) == 1 else f"{each.name}.{each.number}"
-        output.write(f"{path}.{name}", _encoded(lines(each)))
+        output.write_file_or_stdout(f"{path}.{name}", _encode_lines(lines(each)))
 
 
-def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
+def _encode_lines(lines: Iterable[str]) -> Iterator[bytes]:
     return (f"{line}\n".encode(errors="surrogateescape") for line in lines)
 
 
@@ -161,7 +163,7 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
 
     `outside`: code outside of files was written, too.
     """
-    written = sum(each.instructions for each in binaries)
+    written = sum(each.executed_instructions for each in binaries)
     share = written / found.instructions if found.instructions else 0.0
     names = ", ".join(each.name for each in binaries[:3])
     if len(binaries) > 3:
@@ -169,13 +171,13 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
     others = [each for each in found.binaries if each not in binaries]
     more = ""
     if others:
-        largest = sorted(others, key=lambda each: -each.instructions)[:3]
+        largest = sorted(others, key=lambda each: -each.executed_instructions)[:3]
         shares = ", ".join(
-            f"{each.name} {each.instructions / found.instructions:.1%}" for each in largest
+            f"{each.name} {each.executed_instructions / found.instructions:.1%}" for each in largest
         )
         more = f"; elsewhere: {shares}"
-    if outside and found.losses.unmapped:
-        written += found.losses.unmapped
+    if outside and found.losses.instructions_in_no_file:
+        written += found.losses.instructions_in_no_file
         share = written / found.instructions
         names += " and in no file" if names else ""
     output.print_line(
@@ -194,9 +196,9 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
             output.print_error(
                 "profile", f"missing: lines of source of {each.name}, {TOO_MANY_LINES}"
             )
-    _missing(found, outside=not outside)
+    _print_losses(found, outside=not outside)
 
 
-def _missing(found: Profile, *, outside: bool) -> None:
-    for line in found.losses.describe(unmapped=outside):
+def _print_losses(found: Profile, *, outside: bool) -> None:
+    for line in found.losses.describe_losses(unmapped=outside):
         output.print_error("profile", f"missing: {line}")

@@ -14,7 +14,7 @@ from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import InputError, UsageError
-from rtit.profile.stat import Baseline, Stat, function_label
+from rtit.profile.stat import Stat, StoredBaseline, function_label
 from rtit.readable import escape_control_characters, format_json, read_json_file
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def add_arguments(parser: CommandParser) -> None:
         "N%",
         "Return exit code 1 if the number of instructions exceeds the baseline by more than N "
         "percent",
-        type=_share,
+        type=_parse_percentage,
     )
     group = parser.add_argument_group("Running a program")
     options.add_value(
@@ -99,7 +99,7 @@ def add_arguments(parser: CommandParser) -> None:
         "Run the program N times, show the counts of the run with the fewest instructions, and "
         "show which counts differ",
         default=1,
-        type=_runs,
+        type=_parse_run_count,
     )
     group.add_argument(
         "--backend",
@@ -134,24 +134,26 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.profile.stat import stat
 
     with options.open_trace(arguments) as trace:
-        streams = trace.by_thread(options.selection(arguments))
+        streams = trace.by_thread(options.parse_selection(arguments))
         with show_progress("stat", streams, prints=False):
             found = stat(trace, streams)
     if arguments.output is not None:
-        output.write(arguments.output, _as_bytes(_report(arguments, found, baseline)))
+        output.write_file_or_stdout(
+            arguments.output, _as_bytes(_format_counts(arguments, found, baseline))
+        )
     elif arguments.json:
         output.write_json(found.as_json(), indent=2)
     else:
-        for line in _report(arguments, found, baseline):
+        for line in _format_counts(arguments, found, baseline):
             output.print_line(line)
     _print_missing(arguments, found)
     limit = arguments.fail_above
-    if limit is not None and baseline is not None and _growth(found, baseline) > limit:
+    if limit is not None and baseline is not None and _instruction_growth(found, baseline) > limit:
         return 1
     return EXIT_CODE if found.losses.has_gaps else 0
 
 
-def _run_program(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
+def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None) -> int:
     """Run the program as often as --runs says, and print its counts; return the exit code."""
     from rtit.capture.output_files import ReservedOutput
     from rtit.counting.run import RunVariation
@@ -170,8 +172,8 @@ def _run_program(arguments: argparse.Namespace, baseline: Baseline | None) -> in
         reserved = files.enter_context(ReservedOutput(path)) if path else None
         runs = _count_runs(arguments)
         variation = RunVariation([each.stat for each in runs])
-        found = variation.least
-        lines = [*_report(arguments, found, baseline, variation)]
+        found = variation.run_with_fewest_instructions
+        lines = [*_format_counts(arguments, found, baseline, variation)]
         if reserved is not None:
             with reserved.open_for_writing() as file:
                 file.writelines(_as_bytes(lines))
@@ -190,7 +192,7 @@ def _run_program(arguments: argparse.Namespace, baseline: Baseline | None) -> in
     if not all(each.whole for each in runs):
         output.print_error("stat", "some counts are missing: --fail-above cannot be checked")
         return 1
-    return int(_growth(found, baseline) > limit)
+    return int(_instruction_growth(found, baseline) > limit)
 
 
 def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
@@ -217,10 +219,10 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
     return runs
 
 
-def _report(
+def _format_counts(
     arguments: argparse.Namespace,
     found: Stat,
-    baseline: Baseline | None,
+    baseline: StoredBaseline | None,
     variation: RunVariation | None = None,
 ) -> Iterator[str]:
     """Return the counts as lines of text or of JSON."""
@@ -263,21 +265,23 @@ def _count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
 def _variation_lines(variation: RunVariation, top: int) -> Iterator[str]:
     """Return the differences between runs of one program."""
     runs = len(variation.runs)
-    if not variation.counts and not variation.functions:
+    if not variation.differing_counts and not variation.differing_functions:
         yield f"the same in all {runs} runs"
         return
     yield f"in {runs} runs, of which the one with the fewest instructions is shown above:"
-    for name, least, most in [*variation.counts, *variation.functions[:top]]:
+    for name, least, most in [*variation.differing_counts, *variation.differing_functions[:top]]:
         yield f"{f'+{most - least:,}':>18}  {name}: {least:,} to {most:,}"
-    if len(variation.functions) > top:
-        yield f"{'':18}  ... and {len(variation.functions) - top:,} more functions"
-    yield from (f"  {text}" for text in variation.why())
+    if len(variation.differing_functions) > top:
+        yield f"{'':18}  ... and {len(variation.differing_functions) - top:,} more functions"
+    yield from (f"  {text}" for text in variation.explain_differences())
 
 
-def _change_lines(found: Stat, baseline: Baseline, limit: float | None, top: int) -> Iterator[str]:
+def _change_lines(
+    found: Stat, baseline: StoredBaseline, limit: float | None, top: int
+) -> Iterator[str]:
     """Return the changes of the instructions since the baseline, and of the `top` functions."""
     more = found.counts["instructions"] - baseline.counts["instructions"]
-    part = _growth(found, baseline)
+    part = _instruction_growth(found, baseline)
     verdict = f": more than {limit:.4%} above" if limit is not None and part > limit else ""
     yield f"{more:+18,}  instructions since the baseline ({part:+.4%}){verdict}"
     changed = baseline.changed_functions(found)
@@ -287,19 +291,19 @@ def _change_lines(found: Stat, baseline: Baseline, limit: float | None, top: int
         yield f"{'':18}  ... and {len(changed) - top:,} more"
 
 
-def _growth(found: Stat, baseline: Baseline) -> float:
+def _instruction_growth(found: Stat, baseline: StoredBaseline) -> float:
     """Return the additional instructions as a share of those of the baseline."""
     before, now = baseline.counts["instructions"], found.counts["instructions"]
     return (now - before) / before if before else float(now > 0)
 
 
-def _read_baseline(path: str) -> Baseline:
+def _read_baseline(path: str) -> StoredBaseline:
     """Return what --json has written before. Raises InputError, OSError."""
     try:
         value = read_json_file(path)
     except ValueError as error:
         raise InputError(f"not JSON: {error}", source=path) from None
-    return Baseline.from_json(value, path)
+    return StoredBaseline.from_json(value, path)
 
 
 def _print_missing(arguments: argparse.Namespace, found: Stat) -> None:
@@ -310,7 +314,7 @@ def _print_missing(arguments: argparse.Namespace, found: Stat) -> None:
         for file in (found.files if arguments.per == "function" else ())
         if file and file not in named_files
     ]
-    for line in [*lines, *found.missing]:
+    for line in [*lines, *found.describe_uncounted_code]:
         output.print_error("stat", f"missing: {line}")
 
 
@@ -320,13 +324,13 @@ def _as_bytes(lines: Iterable[str]) -> Iterator[bytes]:
         yield f"{escape_control_characters(line)}\n".encode()
 
 
-def _runs(text: str) -> int:
+def _parse_run_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 16):
         raise argparse.ArgumentTypeError(f"expected a number of runs, got {text!r}")
     return int(text)
 
 
-def _share(text: str) -> float:
+def _parse_percentage(text: str) -> float:
     number = text.removesuffix("%")
     try:
         share = float(number) / 100

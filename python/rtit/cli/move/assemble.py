@@ -40,10 +40,10 @@ class _TimePackets(NamedTuple):
     cyc: bool
 
 
-def assemble(arguments: argparse.Namespace) -> None:
+def assemble_recording(arguments: argparse.Namespace) -> None:
     """Write the recording of --raw and --maps. Raises InputError, OSError, UsageError."""
-    maps = list(_maps(arguments.maps))
-    processor = _processor(arguments)
+    maps = list(_read_executable_maps(arguments.maps))
+    processor = _processor_settings(arguments)
     raw = Path(arguments.raw)
     with raw.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
@@ -52,7 +52,7 @@ def assemble(arguments: argparse.Namespace) -> None:
         packets = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         view = memoryview(packets)
         seen = _scan_times([view])
-        with _writer(arguments, processor, seen, ["--raw", str(raw)]) as writer:
+        with _open_recording_writer(arguments, processor, seen, ["--raw", str(raw)]) as writer:
             writer.comm(_THREAD, _THREAD, 0, raw.name[:15], by_exec=True)
             for start, size, offset, prot, path in maps:
                 mapping = (start, size, offset, prot, _PRIVATE, 0, 0, 0, 0, path)
@@ -68,7 +68,7 @@ def assemble_griffin(arguments: argparse.Namespace) -> int:
 
     Raises InputError, OSError, UsageError.
     """
-    processor = _processor(arguments)
+    processor = _processor_settings(arguments)
     name = arguments.griffin
     with Path(name).open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
@@ -78,7 +78,7 @@ def assemble_griffin(arguments: argparse.Namespace) -> int:
         size = len(mapped)
         log = read_griffin_log(memoryview(mapped), name)
     seen = _scan_times([part for tid in log.packets for part in log.thread_packets(tid)])
-    with _writer(arguments, processor, seen, ["--griffin", name]) as writer:
+    with _open_recording_writer(arguments, processor, seen, ["--griffin", name]) as writer:
         _write_records(writer, log)
         for tid in log.packets:
             # A packet may begin in one part and end in the next, so they go in as one.
@@ -112,7 +112,7 @@ def _write_records(writer: Writer, log: GriffinLog) -> None:
         writer.itrace_start(pid, tid, 0)
 
 
-class _Processor(NamedTuple):
+class _ProcessorSettings(NamedTuple):
     """Settings of the processor from the options."""
 
     mtc_freq: int
@@ -121,18 +121,21 @@ class _Processor(NamedTuple):
     cpuid: str
 
 
-def _processor(arguments: argparse.Namespace) -> _Processor:
-    mtc_freq, ratio, (eax, ebx) = options.numbers(arguments)
+def _processor_settings(arguments: argparse.Namespace) -> _ProcessorSettings:
+    mtc_freq, ratio, (eax, ebx) = options.parse_timing_numbers(arguments)
     check_settings(Settings(mtc_freq=mtc_freq, tsc_ctc=(ebx, eax), max_nonturbo_ratio=ratio))
     model = arguments.cpu_model
     cpu = parse_cpu(model) if model is not None else ()
     cpuid = ",".join(["GenuineIntel", *map(str, cpu)]) if cpu else ""
-    return _Processor(mtc_freq, ratio, (ebx, eax), cpuid)
+    return _ProcessorSettings(mtc_freq, ratio, (ebx, eax), cpuid)
 
 
 @contextmanager
-def _writer(
-    arguments: argparse.Namespace, processor: _Processor, seen: _TimePackets, command: Sequence[str]
+def _open_recording_writer(
+    arguments: argparse.Namespace,
+    processor: _ProcessorSettings,
+    seen: _TimePackets,
+    command: Sequence[str],
 ) -> Iterator[Writer]:
     """Open a recording with an attr that fits the packets.
 
@@ -180,7 +183,7 @@ def _scan_times(whole: Sequence[memoryview]) -> _TimePackets:
     return seen
 
 
-def _maps(name: str) -> Iterator[tuple[int, int, int, int, str]]:
+def _read_executable_maps(name: str) -> Iterator[tuple[int, int, int, int, str]]:
     """Yield start, size, offset, prot and path of executable files. Raises InputError."""
     with Path(name).open("rb") as file:
         offset = 0

@@ -81,30 +81,32 @@ def run(arguments: argparse.Namespace) -> int:
     if options.is_raw(arguments):
         if arguments.output is None or arguments.maps is None or arguments.split is not None:
             raise UsageError("--raw needs --maps and -o, and no --split")
-        from rtit.cli.move.assemble import assemble
+        from rtit.cli.move.assemble import assemble_recording
 
-        assemble(arguments)
+        assemble_recording(arguments)
         return 0
     if arguments.split is None or arguments.output is not None or arguments.maps is not None:
         raise UsageError("a recording needs --split DIR, and no -o or --maps")
     with options.open_trace(arguments) as trace:
-        _split(
-            trace, options.selection(arguments).select_streams(trace.streams), Path(arguments.split)
+        _write_stream_files(
+            trace,
+            options.parse_selection(arguments).select_streams(trace.streams),
+            Path(arguments.split),
         )
         if trace.incomplete is not None:
             output.print_error("convert", f"{trace.path} is incomplete: {trace.incomplete}")
         return EXIT_CODE if trace.incomplete is not None else 0
 
 
-def _split(trace: Trace, streams: list[Stream], folder: Path) -> None:
+def _write_stream_files(trace: Trace, streams: list[Stream], folder: Path) -> None:
     from rtit.image.mappings import has_file
 
     folder.mkdir(parents=True, exist_ok=True)
     for stream in streams:
         name = f"cpu{stream.cpu}" if stream.cpu >= 0 else f"thread{stream.tid}"
         path = folder / (f"{name}.{stream.part}.pt" if stream.part else f"{name}.pt")
-        _make(path, stream.chunks())
-        words = ["rtit", "instructions", "--raw", str(path), *_options(stream)]
+        _write_new_file(path, stream.chunks())
+        words = ["rtit", "instructions", "--raw", str(path), *_command_options_of_stream(stream)]
         output.print_line(f"{stream.size:14,} bytes  {shlex.join(words)}")
     for pid, mappings in trace.mappings().items():
         lines = [
@@ -113,10 +115,10 @@ def _split(trace: Trace, streams: list[Stream], folder: Path) -> None:
             if has_file(each.path) and "\n" not in each.path
         ]
         if lines:
-            _make(folder / f"{pid}.maps", map(os.fsencode, lines))
+            _write_new_file(folder / f"{pid}.maps", map(os.fsencode, lines))
 
 
-def _make(path: Path, parts: Iterable[Buffer]) -> None:
+def _write_new_file(path: Path, parts: Iterable[Buffer]) -> None:
     """Write a new file; remove it if it cannot be written whole."""
     path.touch(exist_ok=False)
     try:
@@ -127,7 +129,7 @@ def _make(path: Path, parts: Iterable[Buffer]) -> None:
         raise
 
 
-def _options(stream: Stream) -> Iterator[str]:
+def _command_options_of_stream(stream: Stream) -> Iterator[str]:
     from rtit.trace.recording.settings import Settings
 
     settings = stream.settings

@@ -67,10 +67,10 @@ def afl_map(codes: Sequence[FileCoverage]) -> bytes:
     for code in codes:
         seed = crc32(code.build_id or os.fsencode(PurePath(code.path).name))
         for source, target, count in iterate_rows((code.source, code.target, code.transfer_count)):
-            at = _number(target, seed) ^ _number(source, seed) >> 1
+            at = _hash_offset(target, seed) ^ _hash_offset(source, seed) >> 1
             counters[at] = min(255, counters[at] + count)
     return bytes(counters)
 
 
-def _number(offset: int, seed: int) -> int:
+def _hash_offset(offset: int, seed: int) -> int:
     return crc32(offset.to_bytes(8, "little"), seed) & SIZE - 1

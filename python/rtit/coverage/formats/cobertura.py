@@ -31,27 +31,31 @@ def cobertura_report(sources: Sequence[SourceFile], version: str) -> Iterator[st
     folders: dict[str, list[SourceFile]] = defaultdict(list)
     for source in sources:
         folders[str(PurePath(source.path).parent)].append(source)
-    within = _element(1, "sources", {}, iter(["    <source>/</source>"]))
-    packages = _element(1, "packages", {}, _packages(folders.items()))
-    yield from _element(0, "coverage", _rates(sources) | totals, chain(within, packages))
+    within = _xml_element(1, "sources", {}, iter(["    <source>/</source>"]))
+    packages = _xml_element(1, "packages", {}, _package_elements(folders.items()))
+    yield from _xml_element(
+        0, "coverage", _coverage_rates(sources) | totals, chain(within, packages)
+    )
 
 
-def _packages(folders: Iterable[tuple[str, list[SourceFile]]]) -> Iterator[str]:
+def _package_elements(folders: Iterable[tuple[str, list[SourceFile]]]) -> Iterator[str]:
     for folder, files in folders:
         name = {"name": escape_control_characters(folder), "complexity": "0"}
-        classes = _element(3, "classes", {}, chain.from_iterable(map(_class, files)))
-        yield from _element(2, "package", name | _rates(files), classes)
+        classes = _xml_element(3, "classes", {}, chain.from_iterable(map(_class_element, files)))
+        yield from _xml_element(2, "package", name | _coverage_rates(files), classes)
 
 
-def _class(source: SourceFile) -> Iterator[str]:
+def _class_element(source: SourceFile) -> Iterator[str]:
     path = escape_control_characters(source.path)
     attributes = {"name": PurePath(path).name, "filename": path.lstrip("/"), "complexity": "0"}
-    methods = _element(5, "methods", {}, _methods(source))
-    lines = _element(5, "lines", {}, _lines(source))
-    yield from _element(4, "class", attributes | _rates([source]), chain(methods, lines))
+    methods = _xml_element(5, "methods", {}, _method_elements(source))
+    lines = _xml_element(5, "lines", {}, _line_elements(source))
+    yield from _xml_element(
+        4, "class", attributes | _coverage_rates([source]), chain(methods, lines)
+    )
 
 
-def _methods(source: SourceFile) -> Iterator[str]:
+def _method_elements(source: SourceFile) -> Iterator[str]:
     for function in source.functions:
         rate = {"line-rate": str(float(function.count > 0)), "branch-rate": "0"}
         names = {
@@ -60,11 +64,11 @@ def _methods(source: SourceFile) -> Iterator[str]:
             "complexity": "0",
         }
         line = {"number": str(function.line), "hits": str(function.count)}
-        lines = _element(7, "lines", {}, _element(8, "line", line))
-        yield from _element(6, "method", names | rate, lines)
+        lines = _xml_element(7, "lines", {}, _xml_element(8, "line", line))
+        yield from _xml_element(6, "method", names | rate, lines)
 
 
-def _lines(source: SourceFile) -> Iterator[str]:
+def _line_elements(source: SourceFile) -> Iterator[str]:
     for line, count, branches in source.iterate_lines_with_branches():
         if not branches:
             yield f'            <line number="{line}" hits="{count}" branch="false" />'
@@ -73,10 +77,10 @@ def _lines(source: SourceFile) -> Iterator[str]:
         total = 2 * len(branches)
         row = {"number": str(line), "hits": str(count), "branch": "true"}
         row["condition-coverage"] = f"{100 * hit // total}% ({hit}/{total})"
-        yield from _element(6, "line", row)
+        yield from _xml_element(6, "line", row)
 
 
-def _element(
+def _xml_element(
     level: int, tag: str, attributes: dict[str, str], within: Iterable[str] = ()
 ) -> Iterator[str]:
     """Return the lines of an element at a level of nesting, with the lines of its content."""
@@ -92,15 +96,15 @@ def _element(
     yield f"{'  ' * level}</{tag}>"
 
 
-def _rates(sources: Iterable[SourceFile]) -> dict[str, str]:
+def _coverage_rates(sources: Iterable[SourceFile]) -> dict[str, str]:
     every = list(sources)
     lines = sum(each.line_count for each in every)
     branches = sum(each.outcome_count for each in every)
     return {
-        "line-rate": _share(sum(each.lines_hit for each in every), lines),
-        "branch-rate": _share(sum(each.outcomes_hit for each in every), branches),
+        "line-rate": _format_rate(sum(each.lines_hit for each in every), lines),
+        "branch-rate": _format_rate(sum(each.outcomes_hit for each in every), branches),
     }
 
 
-def _share(part: int, whole: int) -> str:
+def _format_rate(part: int, whole: int) -> str:
     return f"{part / whole if whole else 1.0:.4f}"

@@ -41,12 +41,12 @@ def html_report(sources: Sequence[SourceFile]) -> Iterator[str]:
     for number, source in enumerate(sources):
         if source.lines_hit:
             yield f'<h2 id="f{number}">{escape(escape_control_characters(source.path))}</h2>\n<pre>'
-            yield from _lines(source)
+            yield from _source_line_rows(source)
             yield "</pre>"
     yield "</body></html>"
 
 
-def _lines(source: SourceFile) -> Iterator[str]:
+def _source_line_rows(source: SourceFile) -> Iterator[str]:
     text = _read_source(source.path)
     following = 1
     for number, count, branches in source.iterate_lines_with_branches():

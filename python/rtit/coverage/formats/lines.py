@@ -31,13 +31,13 @@ def text_report(found: Coverage, sources: Sequence[SourceFile]) -> Iterator[str]
     yield f"{'lines':>15} {'':>6} {'branches':>15} {'':>6} source"
     for source in sources:
         if source.lines_hit:
-            yield _line(source)
+            yield _format_text_line(source)
     untouched = sum(not source.lines_hit for source in sources)
     if untouched:
         yield f"{'':46}... and {untouched:,} of which no line ran"
 
 
-def _line(source: SourceFile) -> str:
+def _format_text_line(source: SourceFile) -> str:
     lines, branches = source.line_count, source.outcome_count
     part = source.lines_hit / lines
     outcomes = source.outcomes_hit / branches if branches else 1.0
@@ -67,7 +67,7 @@ def lcov_report(sources: Sequence[SourceFile]) -> Iterator[str]:
             block = block + 1 if branch.line == last else 0
             last = branch.line
             for number, count in enumerate((branch.taken, branch.not_taken)):
-                yield f"BRDA:{branch.line},{block},{number},{count if branch.executed else '-'}"
+                yield f"BRDA:{branch.line},{block},{number},{count if branch.was_executed else '-'}"
         yield f"BRF:{source.outcome_count}"
         yield f"BRH:{source.outcomes_hit}"
         for line, count in source.iterate_lines():

@@ -32,14 +32,14 @@ _MAX_PAGES = 1 << 14
 """Pages that are read at once."""
 
 
-class _Poke(NamedTuple):
+class _TextPokeChange(NamedTuple):
     time: int
     address: int
     old: bytes
     new: bytes
 
 
-class _Symbol(NamedTuple):
+class _KernelSymbolChange(NamedTuple):
     time: int
     address: int
     size: int
@@ -60,8 +60,8 @@ class KernelChanges:
         self._budget = budget
         self._early = early
         self.is_out_of_memory = False
-        self._pokes: list[_Poke] = []
-        self._symbols: list[_Symbol] = []
+        self._pokes: list[_TextPokeChange] = []
+        self._symbols: list[_KernelSymbolChange] = []
         self._code: dict[int, Code] = {}
         """Code of BPF programs by address."""
         self._pages: list[tuple[int, bytes]] = []
@@ -69,27 +69,27 @@ class KernelChanges:
 
     def text_poke(self, time: int, address: int, old: bytes, new: bytes) -> None:
         """Code changed, appeared (no `old`) or disappeared (no `new`)."""
-        if self.reserve(self._budget.limits.kernel_poke + 2 * (len(old) + len(new))):
-            self._pokes.append(_Poke(time, address, old, new))
+        if self.reserve_memory(self._budget.limits.kernel_poke + 2 * (len(old) + len(new))):
+            self._pokes.append(_TextPokeChange(time, address, old, new))
 
     def ksymbol(self, time: int, address: int, size: int, name: str, flags: int) -> None:
         """Named code appeared or, according to `flags`, disappeared."""
         is_in_kernel = size > 0 and KERNEL_START <= address <= FOREVER - size
         limits = self._budget.limits
-        if is_in_kernel and self.reserve(limits.kernel_symbol + limits.name(name)):
+        if is_in_kernel and self.reserve_memory(limits.kernel_symbol + limits.size_of_name(name)):
             removed = bool(flags & _UNREGISTER)
-            self._symbols.append(_Symbol(time, address, size, name, removed))
+            self._symbols.append(_KernelSymbolChange(time, address, size, name, removed))
 
     def add_code(self, address: int, code: bytes) -> None:
         """Add the code of a BPF program, which KSYMBOL announces at any time."""
         from rtit._core import Code
 
-        if self.reserve(self._budget.limits.kernel_code + len(code)):
+        if self.reserve_memory(self._budget.limits.kernel_code + len(code)):
             self._code[address] = Code(code)
 
-    def reserve(self, size: int) -> bool:
+    def reserve_memory(self, size: int) -> bool:
         """Reserve memory for a record about the kernel; if there is none, drop all changes."""
-        if not self.is_out_of_memory and not self._budget.reserve(size):
+        if not self.is_out_of_memory and not self._budget.reserve_memory(size):
             self.is_out_of_memory = True
             self._pokes.clear()
             self._symbols.clear()
@@ -108,18 +108,18 @@ class KernelChanges:
         for each in sorted(unknown, key=lambda each: each.address):
             at = max(at, each.address & -PAGE)  # not again what the one before covers
             while at < each.address + each.size and len(pages) < _MAX_PAGES:
-                pages[at] = kcore.page(at) or b""
+                pages[at] = kcore.read_page(at) or b""
                 at += PAGE
         self._pages = sorted(pages.items())
         return pages
 
-    def apply(self, image: Image) -> None:
+    def apply_to_image(self, image: Image) -> None:
         """Apply all changes to the kernel's image."""
         # Of several pokes of an address, the first has the original bytes.
         for poke in reversed(self._pokes):
             if poke.old and poke.address <= FOREVER - len(poke.old):
                 image.native.map(0, poke.address, poke.old)
-        events: list[_Poke | _Symbol] = [*self._symbols, *self._pokes]
+        events: list[_TextPokeChange | _KernelSymbolChange] = [*self._symbols, *self._pokes]
         events.sort(key=lambda each: each.time)
         self._list_symbols()
         if not self._early:
@@ -128,7 +128,7 @@ class KernelChanges:
                 if symbol.is_removed:
                     image.native.unmap(0, symbol.address, symbol.size)
         for each in events:
-            if isinstance(each, _Symbol):
+            if isinstance(each, _KernelSymbolChange):
                 self._apply_symbol(image, each)
             elif each.address + max(len(each.old), len(each.new)) > FOREVER:
                 continue
@@ -146,10 +146,12 @@ class KernelChanges:
         for name, sizes in addresses.items():
             rows = [(address, size, name) for address, size in sizes.items()]
             end = max(address + size for address, size, _ in rows)
-            self._files.set_symbols(_path(name), FileSymbols.from_rows(min(sizes), end, rows))
+            self._files.set_symbols(
+                _mapping_path_of_symbol(name), FileSymbols.from_rows(min(sizes), end, rows)
+            )
 
-    def _apply_symbol(self, image: Image, each: _Symbol) -> None:
-        path, end = _path(each.name), each.address + each.size
+    def _apply_symbol(self, image: Image, each: _KernelSymbolChange) -> None:
+        path, end = _mapping_path_of_symbol(each.name), each.address + each.size
         code = self._code.get(each.address)
         if each.is_removed:
             image.mappings.remove(each.address, end, each.time)
@@ -160,9 +162,9 @@ class KernelChanges:
         elif id(each) not in self._in_copy:
             image.native.unmap(each.time, each.address, each.size)
         else:
-            self._restore(image, each)
+            self._map_copied_bytes(image, each)
 
-    def _restore(self, image: Image, each: _Symbol) -> None:
+    def _map_copied_bytes(self, image: Image, each: _KernelSymbolChange) -> None:
         """Map the bytes of the copy from now on, which were unknown before."""
         first = bisect_left(self._pages, (each.address & -PAGE, b""))
         for page, content in islice(self._pages, first, None):
@@ -172,7 +174,7 @@ class KernelChanges:
             code = content[start - page : each.address + each.size - page]
             image.native.map(each.time, start, code)
 
-    def _is_code_of(self, each: _Symbol, code: Code) -> bool:
+    def _is_code_of(self, each: _KernelSymbolChange, code: Code) -> bool:
         return len(code) == each.size and len(self._symbols_at[each.address]) == 1
 
     @cached_property
@@ -198,10 +200,10 @@ class KernelChanges:
         return {
             id(each)
             for each in backwards
-            if not later.add(each.address, each.address + each.size) and not each.is_removed
+            if not later.add_range(each.address, each.address + each.size) and not each.is_removed
         }
 
 
-def _path(name: str) -> str:
-    """The path of mappings of code that KSYMBOL announced."""
+def _mapping_path_of_symbol(name: str) -> str:
+    """Return the path of mappings of code that KSYMBOL announced."""
     return f"[{name}]"

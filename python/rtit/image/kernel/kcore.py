@@ -45,7 +45,7 @@ class Kcore:
         self._read_addresses: set[int] = set()
         self.path = path
 
-    def has(self, address: int) -> bool:
+    def has_byte_at(self, address: int) -> bool:
         """Return whether the copy has the byte at an address."""
         found = bool(self.read(address, 1))
         if found:
@@ -66,7 +66,7 @@ class Kcore:
         except (OSError, OverflowError, ValueError):
             return b""
 
-    def page(self, address: int) -> bytes | None:
+    def read_page(self, address: int) -> bytes | None:
         """Return the page at an address; None if the copy does not have it."""
         found = self.read(address, _PAGE)
         if found:

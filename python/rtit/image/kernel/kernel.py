@@ -99,39 +99,41 @@ class Kernel:
         """
         end = min(address + size, FOREVER)
         limits = self._budget.limits
-        memory = limits.kernel_mapping + limits.name(path)
-        if KERNEL_START <= address < end and self.changes.reserve(memory):
+        memory = limits.kernel_mapping + limits.size_of_name(path)
+        if KERNEL_START <= address < end and self.changes.reserve_memory(memory):
             self._maps.append(Mapping(address, end, pgoff, path, build_id, time))
 
     def add_problem(self, name: str, message: str) -> None:
         """Add a problem: something of the kernel cannot be read."""
         self.problems.append(Problem("unreadable", name, message))
 
-    def build(self) -> Image:
+    def build_image(self) -> Image:
         """Return the code. `problems` says what is unknown. Symbols go to `files`."""
         if self.changes.is_out_of_memory:
             self._maps.clear()
             self.problems.append(_TOO_MUCH)
             return Image()
-        symbols = self._kallsyms()
+        symbols = self._read_kallsyms()
         self.addresses = {row.name: row.address for row in reversed(symbols) if not row.module}
         self._list_modules()
-        core = self._core()
-        kcore = self._kcore(core)
+        core = self._kernel_mapping()
+        kcore = self._open_kcore(core)
         read_pages = self.changes.pages_read_at_once(kcore)
         without_callback = frozenset(read_pages)
 
-        def page(address: int) -> bytes | None:
-            return None if kcore is None or address in without_callback else kcore.page(address)
+        def read_kcore_page(address: int) -> bytes | None:
+            return (
+                None if kcore is None or address in without_callback else kcore.read_page(address)
+            )
 
-        image = Image(page if kcore is not None else None)
+        image = Image(read_kcore_page if kcore is not None else None)
         for address, content in read_pages.items():
             image.add(address, content)
         self._add_mappings(image, core, kcore, symbols)
-        self.changes.apply(image)
+        self.changes.apply_to_image(image)
         return image
 
-    def _core(self) -> Mapping | None:
+    def _kernel_mapping(self) -> Mapping | None:
         """Return the kernel's own mapping; for a guest without a record, that of its symbols."""
         found = next((each for each in self._maps if each.path.startswith(_CORES)), None)
         start = self.addresses.get("_text", 0)
@@ -165,7 +167,7 @@ class Kernel:
 
     # Files
 
-    def _kallsyms(self) -> list[Kallsym]:
+    def _read_kallsyms(self) -> list[Kallsym]:
         if self._sources.kallsyms is None:
             return []
         try:
@@ -176,7 +178,7 @@ class Kernel:
         self.used.files["kallsyms"] = self._sources.kallsyms
         return found
 
-    def _kcore(self, core: Mapping | None) -> Kcore | None:
+    def _open_kcore(self, core: Mapping | None) -> Kcore | None:
         if self._sources.kcore is None:
             return None
         try:
@@ -184,7 +186,7 @@ class Kernel:
         except ImageError as error:
             self.problems.append(Problem("unreadable", "kcore", str(error)))
             return None
-        if core is not None and not found.has(core.start):
+        if core is not None and not found.has_byte_at(core.start):
             message = (
                 f"{self._sources.kcore} has nothing at {core.start:#x}: it is from another boot"
             )
@@ -196,7 +198,7 @@ class Kernel:
     def _add_mappings(
         self, image: Image, core: Mapping | None, kcore: Kcore | None, symbols: list[Kallsym]
     ) -> None:
-        vmlinux = self._vmlinux(core) if kcore is None else None
+        vmlinux = self._open_vmlinux(core) if kcore is None else None
         files = self._files if self._machine is None else None
         modules = ModuleLoader(self._sources, files, symbols)
         owned: dict[str, list[Kallsym]] = {}
@@ -214,20 +216,20 @@ class Kernel:
                     continue
                 if vmlinux is not None:
                     self._add_vmlinux(image, each, vmlinux, has_kallsyms=bool(symbols))
-                    self._list(each, core_rows)
+                    self._list_symbols(each, core_rows)
                     continue
                 problem = self._missing_code(each) if kcore is None else None
-                self._list(each, core_rows)
+                self._list_symbols(each, core_rows)
             else:
                 name = module_name(each.path)
                 seen.add(name)
                 module_symbols = owned.get(name, [])
-                self._list(each, module_symbols)
-                if kcore is None or not kcore.has(each.start):
-                    problem = modules.load(image, each, module_symbols)
+                self._list_symbols(each, module_symbols)
+                if kcore is None or not kcore.has_byte_at(each.start):
+                    problem = modules.load_module(image, each, module_symbols)
             if problem is not None:
                 problems.append(problem)
-            self._add(image, each, each.start, problem)
+            self._add_mapping(image, each, each.start, problem)
         if cores > _MAX_CORES or self._symbols_left < 0:
             problems.append(_TOO_OFTEN)
         self.used.files.update(modules.used)
@@ -238,7 +240,7 @@ class Kernel:
             message = f"the code of {unknown} kernel modules is not known"
             self.problems.append(Problem("missing", "/lib/modules", message))
 
-    def _vmlinux(self, core: Mapping | None) -> Vmlinux | None:
+    def _open_vmlinux(self, core: Mapping | None) -> Vmlinux | None:
         path = self._sources.vmlinux
         if path is None:
             return None
@@ -265,7 +267,7 @@ class Kernel:
     def _add_vmlinux(
         self, image: Image, core: Mapping, vmlinux: Vmlinux, *, has_kallsyms: bool
     ) -> None:
-        shift = vmlinux.shift(core.path.partition("]")[2], core.offset)
+        shift = vmlinux.load_offset_of_symbol(core.path.partition("]")[2], core.offset)
         if not has_kallsyms:
             self.addresses = {name: at + shift for name, at in vmlinux.symbols.items()}
         for address, code, offset in vmlinux.segments:
@@ -274,7 +276,7 @@ class Kernel:
                 continue
             image.native.map(core.since, start, code)
             part = Mapping(start, start + len(code), start, core.path, core.build_id, core.since)
-            self._add(image, part, start if has_kallsyms else offset, None)
+            self._add_mapping(image, part, start if has_kallsyms else offset, None)
         if not has_kallsyms:
             symbols = FileSymbols(vmlinux.elf)
             symbols.keep_alive = self._sources.owner
@@ -292,7 +294,9 @@ class Kernel:
         )
         return Problem("missing", core.path, message)
 
-    def _add(self, image: Image, each: Mapping, offset: int, problem: Problem | None) -> None:
+    def _add_mapping(
+        self, image: Image, each: Mapping, offset: int, problem: Problem | None
+    ) -> None:
         image.mappings.add(
             Mapping(
                 each.start,
@@ -316,10 +320,10 @@ class Kernel:
             if KERNEL_START <= start <= last < FOREVER - 2 * PAGE:
                 end = (last & -PAGE) + PAGE
                 each = Mapping(start, end, start, f"[{name}]", None, 0)
-                self._list(each, rows)
-                self._add(image, each, start, None)
+                self._list_symbols(each, rows)
+                self._add_mapping(image, each, start, None)
 
-    def _list(self, mapping: Mapping, rows: list[Kallsym]) -> None:
+    def _list_symbols(self, mapping: Mapping, rows: list[Kallsym]) -> None:
         """List the symbols of a mapping by address. A symbol of data ends the function before."""
         self._symbols_left -= len(rows)
         if not rows or self._symbols_left < 0:

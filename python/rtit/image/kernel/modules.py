@@ -46,7 +46,7 @@ _ABSOLUTE_32 = (10, 11)
 _ABSOLUTE_64, _RELATIVE_64 = 1, 24
 
 
-class _Section(NamedTuple):
+class _ElfSection(NamedTuple):
     name: int
     kind: int
     flags: int
@@ -59,7 +59,7 @@ class _Section(NamedTuple):
     entry: int
 
 
-class _Symbol(NamedTuple):
+class _ElfSymbol(NamedTuple):
     name: str
     section: int
     value: int
@@ -72,7 +72,7 @@ class ModuleObject:
         self._data = data
         self._source = source
         if len(data) < _ELF_HEADER.size:
-            raise self._bad("too short for an ELF file", 0, len(data))
+            raise self._module_error("too short for an ELF file", 0, len(data))
         magic, width, order, kind, machine, *_, table, _, _, _, _, entry, count, _ = (
             _ELF_HEADER.unpack_from(data)
         )
@@ -80,14 +80,14 @@ class ModuleObject:
             _RELOCATABLE,
             _EM_X86_64,
         ):
-            raise self._bad("not a relocatable object of x86-64", 0, kind)
+            raise self._module_error("not a relocatable object of x86-64", 0, kind)
         if entry != _SECTION.size or table + entry * count > len(data):
-            raise self._bad("its sections are outside of the file", 0x28, table)
+            raise self._module_error("its sections are outside of the file", 0x28, table)
         rows = _SECTION.iter_unpack(data[table : table + entry * count])
-        self._sections = [_Section(*row) for row in rows]
+        self._sections = [_ElfSection(*row) for row in rows]
         size = sum(each.size for each in self._sections if each.kind not in (_NONE, _NOBITS))
         if size > len(data):
-            raise self._bad("its sections overlap", table, size)
+            raise self._module_error("its sections overlap", table, size)
         self._symbols = list(self._read_symbols())
 
     @property
@@ -96,7 +96,7 @@ class ModuleObject:
         for section in self._sections:
             if section.kind != _NOTES:
                 continue
-            content = self._content(section)
+            content = self._section_bytes(section)
             if len(content) < _NOTE.size:
                 continue
             name, size, kind = _NOTE.unpack_from(content)
@@ -105,7 +105,7 @@ class ModuleObject:
                 return content[start : start + size]
         return None
 
-    def link(
+    def link_code(
         self, start: int, symbols: Iterable[Kallsym], addresses: dict[str, int]
     ) -> list[tuple[int, bytes]]:
         """Return the code of each executable section, with its address.
@@ -121,9 +121,9 @@ class ModuleObject:
         bases = self._section_bases(module_addresses, start)
         sections = []
         for number, base in bases.items():
-            code = bytearray(self._content(self._sections[number]))
-            for relocation in self._relocations(number):
-                self._relocate(code, base, relocation, bases, addresses)
+            code = bytearray(self._section_bytes(self._sections[number]))
+            for relocation in self._section_relocations(number):
+                self._apply_relocation(code, base, relocation, bases, addresses)
             if KERNEL_START <= base <= FOREVER - len(code):
                 sections.append((base, bytes(code)))
         return sections
@@ -146,14 +146,14 @@ class ModuleObject:
         section = self._sections[number]
         return section.flags & (_ALLOC | _EXEC) == _ALLOC | _EXEC and section.size > 0
 
-    def _relocations(self, number: int) -> Iterator[tuple[int, int, int]]:
+    def _section_relocations(self, number: int) -> Iterator[tuple[int, int, int]]:
         for section in self._sections:
             if section.kind == _RELA and section.info == number:
-                content = self._content(section)
+                content = self._section_bytes(section)
                 whole = len(content) // _RELOCATION.size * _RELOCATION.size
                 yield from _RELOCATION.iter_unpack(content[:whole])
 
-    def _relocate(
+    def _apply_relocation(
         self,
         code: bytearray,
         base: int,
@@ -188,27 +188,29 @@ class ModuleObject:
         if at + size <= len(code):
             code[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
 
-    def _read_symbols(self) -> Iterable[_Symbol]:
+    def _read_symbols(self) -> Iterable[_ElfSymbol]:
         for section in self._sections:
             if section.kind != _SYMTAB:
                 continue
-            content = self._content(section)
+            content = self._section_bytes(section)
             if section.link >= len(self._sections):
-                raise self._bad("its symbols have no names", section.offset, section.link)
-            names = self._content(self._sections[section.link])
+                raise self._module_error("its symbols have no names", section.offset, section.link)
+            names = self._section_bytes(self._sections[section.link])
             whole = len(content) // _SYMBOL.size * _SYMBOL.size
             for name, _, _, where, value, _ in _SYMBOL.iter_unpack(content[:whole]):
                 end = names.find(b"\0", name)
                 text = names[name:end] if 0 <= name < end and end - name < 1 << 12 else b""
-                yield _Symbol(text.decode(errors="replace"), where, value)
+                yield _ElfSymbol(text.decode(errors="replace"), where, value)
             return
 
-    def _content(self, section: _Section) -> bytes:
+    def _section_bytes(self, section: _ElfSection) -> bytes:
         if section.offset + section.size > len(self._data):
-            raise self._bad("a section is outside of the file", section.offset, section.size)
+            raise self._module_error(
+                "a section is outside of the file", section.offset, section.size
+            )
         return self._data[section.offset : section.offset + section.size]
 
-    def _bad(self, message: str, offset: int, value: int) -> ImageError:
+    def _module_error(self, message: str, offset: int, value: int) -> ImageError:
         return ImageError(message, source=self._source, offset=offset, value=value)
 
 
@@ -249,12 +251,12 @@ class ModuleLoader:
         self.used: dict[str, str] = {}
         """modules/NAME -> path of each loaded file."""
 
-    def load(
+    def load_module(
         self, image: Image, mapping: Mapping, module_symbols: Sequence[Kallsym]
     ) -> Problem | None:
         """Map the code of a module into the image; return a problem if its code is unknown."""
         path = mapping.path
-        file = self._find(path)
+        file = self._find_module_file(path)
         if file is None:
             return self._packed_problems.get(path) or Problem("missing", path, UNKNOWN)
         self._loads[file] += 1
@@ -269,7 +271,7 @@ class ModuleLoader:
             if recorded and any(recorded) and not is_same_build_id(actual or b"", recorded):
                 message = f"{file} {describe_build_id(actual)}, recorded was {recorded.hex()}"
                 return Problem("changed", path, message)
-            sections = module.link(mapping.start, module_symbols, self._addresses)
+            sections = module.link_code(mapping.start, module_symbols, self._address_of_symbol)
         except ImageError as error:
             return Problem("unreadable", path, str(error))
         for address, code in sections:
@@ -280,7 +282,7 @@ class ModuleLoader:
         self.used[f"modules/{name}"] = file
         return None
 
-    def _find(self, path: str) -> str | None:
+    def _find_module_file(self, path: str) -> str | None:
         if self._folder is not None:
             return self._folder_files.get(module_name(path))
         if self._files is None or not path.startswith("/"):
@@ -289,7 +291,7 @@ class ModuleLoader:
         return real if real is not None and Path(real).is_file() else None
 
     @cached_property
-    def _addresses(self) -> dict[str, int]:
+    def _address_of_symbol(self) -> dict[str, int]:
         """Symbol -> address; the first one if a name has several."""
         return {row.name: row.address for row in reversed(self._symbols)}
 
@@ -318,7 +320,7 @@ def _read_module(path: str) -> bytes:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise ImageError("not a regular file", source=path)
         if path.endswith(".zst"):
-            return _unzstd(path)
+            return _decompress_zstd_file(path)
         opened = _COMPRESSED.get(Path(path).suffix, open)
         with opened(path, "rb") as file:
             data: bytes = file.read(_MAX_FILE_SIZE + 1)
@@ -329,7 +331,7 @@ def _read_module(path: str) -> bytes:
     return data
 
 
-def _unzstd(path: str) -> bytes:
+def _decompress_zstd_file(path: str) -> bytes:
     """Decompress. Raises ValueError if the file is not Zstandard or too large."""
     from rtit._core import unzstd
 

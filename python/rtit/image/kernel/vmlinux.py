@@ -48,7 +48,7 @@ class Vmlinux:
         tracer = self.symbols.get(TRACER)
         self._reader = reader
         self._tables = self.elf.symbol_values([*_TRACER_CALLS, *_STATIC_KEYS])
-        tracer_calls = array("Q", self._table(*_TRACER_CALLS))
+        tracer_calls = array("Q", self._read_table(*_TRACER_CALLS))
         first, last = (self._tables.get(name, 0) for name in _STATIC_KEYS)
         self.static_keys = max(0, last - first) // _STATIC_KEY_SIZE
         """Number of instructions that static keys change."""
@@ -68,7 +68,7 @@ class Vmlinux:
         if not self.segments:
             raise ImageError("it has no code", source=path)
 
-    def _table(self, start: str, end: str) -> bytes:
+    def _read_table(self, start: str, end: str) -> bytes:
         """Return the 64-bit numbers between two symbols; empty if they do not exist."""
         first, last = self._tables.get(start), self._tables.get(end)
         if first is None or last is None or not 0 < last - first <= _MAX_TABLE:
@@ -85,7 +85,7 @@ class Vmlinux:
                 return table[: min(table_size, len(table)) // 8 * 8]
         return b""
 
-    def shift(self, name: str, address: int) -> int:
+    def load_offset_of_symbol(self, name: str, address: int) -> int:
         """Return how far the kernel was moved if a symbol is at `address`; 0 if unknown."""
         linked = self.symbols.get(name)
         return 0 if linked is None else address - linked

@@ -36,7 +36,7 @@ class _NameTable:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
-    def reference(self, name: str) -> str:
+    def reference_to_name(self, name: str) -> str:
         name = escape_control_characters(name)
         if name in self._numbers:
             return f"({self._numbers[name]})"
@@ -53,33 +53,33 @@ class _BinaryCode:
         self.binary = binary
         self.files, self.file, self.line = source_lines_at(binary.symbols, binary.offset)
         self.address = binary.symbols.addresses(binary.offset)
-        self.owner = FunctionIndex(binary.symbols).find(binary.offset)
+        self.owner = FunctionIndex(binary.symbols).find_functions(binary.offset)
         self._offset = binary.offset.data
         self._demangle = demangle
 
-    def row(self, offset: int) -> int | None:
+    def row_of_offset(self, offset: int) -> int | None:
         """Return the row of the instruction at an offset; None if it did not run."""
         at = bisect_left(self._offset, offset)
         return at if at < len(self._offset) and self._offset[at] == offset else None
 
-    def function(self, row: int) -> str:
+    def function_name_of_row(self, row: int) -> str:
         owner = int(self.owner[row])
         if owner < 0:
             return _UNKNOWN
         # functions of equal name in one binary differ by their file only, as in callgrind
         return self._demangle(self.binary.symbols.name(owner))
 
-    def source(self, row: int) -> str:
+    def source_file_of_row(self, row: int) -> str:
         return self.file_name(int(self.file[row]))
 
     def file_name(self, file: int) -> str:
         """Return the name of a source file by number."""
         return self.files[file] if file >= 0 else _UNKNOWN
 
-    def position(self, row: int) -> _Position:
+    def address_and_line_of_row(self, row: int) -> _Position:
         return int(self.address[row]), int(self.line[row])
 
-    def functions(self) -> tuple[list[tuple[str, str]], Any]:
+    def functions_in_row_order(self) -> tuple[list[tuple[str, str]], Any]:
         """Return names and files of functions, in the order of their first rows, and the function
         of each row.
 
@@ -90,7 +90,7 @@ class _BinaryCode:
         number = np.zeros(len(first), np.intp)
         for at in np.argsort(first).tolist():
             row = int(first[at])
-            key = self.function(row), self.source(row)
+            key = self.function_name_of_row(row), self.source_file_of_row(row)
             number[at] = numbers.setdefault(key, len(numbers))
         return list(numbers), number[which]
 
@@ -106,7 +106,7 @@ def callgrind_profile(
 
     `command` is the recorded command line; `outside` has the instructions in no file, by function.
     """
-    total = sum(each.instructions for each in binaries) + sum(unmapped_code.values())
+    total = sum(each.executed_instructions for each in binaries) + sum(unmapped_code.values())
     yield "# callgrind format"
     yield "version: 1"
     yield f"creator: {creator}"
@@ -139,8 +139,8 @@ def _binary_lines(
     jumps = _JumpsBySource(code)
     binary = code.binary
     yield ""
-    yield f"ob={objects.reference(binary.path)}"
-    function_names, function = code.functions()
+    yield f"ob={objects.reference_to_name(binary.path)}"
+    function_names, function = code.functions_in_row_order()
     columns = code.address, code.line, binary.count, code.file, binary.offset, jumps.begin, function
     last, file, current_file = -1, "", ""
     for row in iterate_rows(columns, np.argsort(function, kind="stable")):
@@ -149,14 +149,15 @@ def _binary_lines(
             last = number
             name, file = function_names[number]
             current_file = file
-            yield f"fl={files.reference(file)}"
-            yield f"fn={functions.reference(name)}"
+            yield f"fl={files.reference_to_name(file)}"
+            yield f"fn={functions.reference_to_name(name)}"
         if source >= 0 and code.files[source] != current_file:
             current_file = code.files[source]
-            yield f"{'fe' if current_file == file else 'fi'}={files.reference(current_file)}"
+            key = "fe" if current_file == file else "fi"
+            yield f"{key}={files.reference_to_name(current_file)}"
         yield f"{address:#x} {line} {executions}"
         for target, count, conditional in jumps.jumps_at(jump):
-            target_address, to_line = code.position(target)
+            target_address, to_line = code.address_and_line_of_row(target)
             frequency = f"{count}/{executions}" if conditional else str(count)
             yield f"{'jcnd' if conditional else 'jump'}={frequency} {target_address:#x} {to_line}"
             yield f"{address:#x} {line}"
@@ -178,24 +179,31 @@ def _call_lines(
     location = call.target
     if location in unmapped_functions:
         name, module = unmapped_functions[location]
-        text = [f"cob={objects.reference(module or _UNKNOWN)}", f"cfi={files.reference(_UNKNOWN)}"]
-        return [*text, f"cfn={functions.reference(name or _UNKNOWN)}", f"calls={call.calls} 0x0 0"]
+        text = [
+            f"cob={objects.reference_to_name(module or _UNKNOWN)}",
+            f"cfi={files.reference_to_name(_UNKNOWN)}",
+        ]
+        return [
+            *text,
+            f"cfn={functions.reference_to_name(name or _UNKNOWN)}",
+            f"calls={call.calls} 0x0 0",
+        ]
     called = codes.get(location.binary)
     if called is None:
         return []
-    entry = called.row(location.offset)
+    entry = called.row_of_offset(location.offset)
     if entry is None:
         return []
     code, current_file = caller
     found = []
     if called is not code:
-        found.append(f"cob={objects.reference(called.binary.path)}")
-    if called is not code or called.source(entry) != current_file:
-        found.append(f"cfi={files.reference(called.source(entry))}")
-    target_address, line = called.position(entry)
+        found.append(f"cob={objects.reference_to_name(called.binary.path)}")
+    if called is not code or called.source_file_of_row(entry) != current_file:
+        found.append(f"cfi={files.reference_to_name(called.source_file_of_row(entry))}")
+    target_address, line = called.address_and_line_of_row(entry)
     return [
         *found,
-        f"cfn={functions.reference(called.function(entry))}",
+        f"cfn={functions.reference_to_name(called.function_name_of_row(entry))}",
         f"calls={call.calls} {target_address:#x} {line}",
     ]
 
@@ -215,9 +223,9 @@ def _unmapped_lines(
     for function, count in sorted(unmapped_code.items()):
         name, module = function
         yield ""
-        yield f"ob={objects.reference(module or _UNKNOWN)}"
-        yield f"fl={files.reference(_UNKNOWN)}"
-        yield f"fn={functions.reference(name or _UNKNOWN)}"
+        yield f"ob={objects.reference_to_name(module or _UNKNOWN)}"
+        yield f"fl={files.reference_to_name(_UNKNOWN)}"
+        yield f"fn={functions.reference_to_name(name or _UNKNOWN)}"
         yield f"0x0 0 {count}"
         for call in calls_by_source.get(function, ()):
             if text := _call_lines(call, codes, names, calls.unmapped_functions, (None, "")):
@@ -239,7 +247,7 @@ class _CallsBySource:
         """Iterate over the calls at an offset."""
         row = bisect_left(self._offset, offset)
         while row < len(self._offset) and self._offset[row] == offset:
-            yield self._calls.totals(self._number[row])
+            yield self._calls.counts_of_call(self._number[row])
             row += 1
 
     def all_calls(self) -> Iterator[tuple[int, Iterator[CallTotals]]]:
@@ -255,8 +263,10 @@ class _JumpsBySource:
     """
 
     def __init__(self, code: _BinaryCode) -> None:
-        edges = taken_branches(code.binary.internal_edges)
-        edges = edges.select(np.isin(edges.kind, [End.CONDITIONAL, End.JUMP, End.INDIRECT_JUMP]))
+        edges = taken_branches(code.binary.edges_within_binary)
+        edges = edges.select_rows(
+            np.isin(edges.kind, [End.CONDITIONAL, End.JUMP, End.INDIRECT_JUMP])
+        )
         at, to = (find_sorted(code.binary.offset, each) for each in (edges.source, edges.target))
         inside = (at >= 0) & (to >= 0) & (code.owner[at] == code.owner[to])
         self.begin = find_sorted(at[inside], np.arange(len(code.owner)))

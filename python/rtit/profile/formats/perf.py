@@ -30,15 +30,15 @@ def perf_script(trace: Trace, streams: Sequence[Stream]) -> Iterator[str]:
     """Return the mappings of all processes, then the samples of each stream."""
     for pid in trace.images.pids:
         for each in trace.images.mappings(pid):
-            for start, size, offset in _executable(trace, each):
+            for start, size, offset in _executable_parts_of_mapping(trace, each):
                 at = f"[{start:#x}({size:#x}) @ {offset:#x} 00:00 0 0]"
                 path = escape_control_characters(each.path)
                 yield f"PERF_RECORD_MMAP2 {pid}/{pid}: {at}: r-xp {path}"
     for stream in streams:
-        yield from _samples(stream)
+        yield from _format_branch_samples(stream)
 
 
-def _executable(trace: Trace, mapping: Mapping) -> Iterator[tuple[int, int, int]]:
+def _executable_parts_of_mapping(trace: Trace, mapping: Mapping) -> Iterator[tuple[int, int, int]]:
     """Return start, size and file offset of the executable parts of a mapping.
 
     QEMU may join them with neighbours, but readers expect the offsets of the file's segments.
@@ -55,7 +55,7 @@ def _executable(trace: Trace, mapping: Mapping) -> Iterator[tuple[int, int, int]
             yield mapping.start + begin - mapping.offset, end - begin, begin
 
 
-def _samples(stream: Stream) -> Iterator[str]:
+def _format_branch_samples(stream: Stream) -> Iterator[str]:
     import numpy as np
 
     entries: list[str] = []
@@ -64,18 +64,18 @@ def _samples(stream: Stream) -> Iterator[str]:
         taken = branches.kind != End.CUT
         pairs = np.stack([branches.source[taken], branches.target[taken]], axis=1)
         distinct, pair_numbers = np.unique(pairs, axis=0, return_inverse=True)
-        texts = [_entry(source, target) for source, target in distinct.tolist()]
+        texts = [_format_branch_entry(source, target) for source, target in distinct.tolist()]
         entries.extend(texts[number] for number in pair_numbers.ravel().tolist())
         calls.extend(np.isin(branches.kind[taken], _CALLS).tolist())
         begin = 0
         while begin + BRANCHES_PER_SAMPLE < len(entries):
             end = _sample_end(calls, begin)
-            yield _sample(entries[begin:end])
+            yield _format_sample_line(entries[begin:end])
             begin = end - 1
-            entries[begin] = _entry(0, _target(entries[begin]))
+            entries[begin] = _format_branch_entry(0, _target_of_branch_entry(entries[begin]))
         del entries[:begin], calls[:begin]
     if entries:
-        yield _sample(entries)
+        yield _format_sample_line(entries)
 
 
 def _sample_end(calls: list[bool], begin: int) -> int:
@@ -88,15 +88,15 @@ def _sample_end(calls: list[bool], begin: int) -> int:
     return begin + BRANCHES_PER_SAMPLE
 
 
-def _entry(source: int, target: int) -> str:
+def _format_branch_entry(source: int, target: int) -> str:
     return f"{source:#x}/{target:#x}/P/-/-/0"
 
 
-def _target(entry: str) -> int:
+def _target_of_branch_entry(entry: str) -> int:
     return int(entry.split("/")[1], 16)
 
 
-def _sample(entries: list[str]) -> str:
+def _format_sample_line(entries: list[str]) -> str:
     """Return the line of a sample, which is at the target of the latest branch."""
     entries.reverse()
-    return f"{_target(entries[0]):16x} {' '.join(entries)}"
+    return f"{_target_of_branch_entry(entries[0]):16x} {' '.join(entries)}"

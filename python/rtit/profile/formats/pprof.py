@@ -45,7 +45,9 @@ def pprof_profile(
     """
     compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS)
     buffer = bytearray()
-    for message in _messages(binaries, calls, comments, include_unmapped=include_unmapped):
+    for message in _encode_profile_messages(
+        binaries, calls, comments, include_unmapped=include_unmapped
+    ):
         buffer += message
         if len(buffer) >= _CHUNK_BYTES:
             yield compressor.compress(buffer)
@@ -53,23 +55,27 @@ def pprof_profile(
     yield compressor.compress(buffer) + compressor.flush()
 
 
-def _messages(
+def _encode_profile_messages(
     binaries: Sequence[Binary], calls: CallTable, comments: Sequence[str], *, include_unmapped: bool
 ) -> Iterator[bytes]:
     text = _StringTable()
     locations = _LocationTable(binaries, text, calls.unmapped_functions)
     sample_writer = _SampleWriter(calls, locations, include_unmapped=include_unmapped)
-    locations.describe()
-    kind = _integer_field(1, text.number("instructions")) + _integer_field(2, text.number("count"))
+    locations.build_messages()
+    kind = _integer_field(1, text.number_of_string("instructions")) + _integer_field(
+        2, text.number_of_string("count")
+    )
     yield _message_field(1, kind)
-    yield from sample_writer.samples()
-    yield from (_message_field(3, each) for each in locations.mappings())
+    yield from sample_writer.encode_samples()
+    yield from (_message_field(3, each) for each in locations.encode_mappings())
     yield from (_message_field(4, each) for each in locations.locations)
     yield from (_message_field(5, each) for each in locations.functions)
     yield _message_field(11, kind)
     yield _integer_field(12, 1)
-    yield from [_integer_field(13, text.number(comment)) for comment in comments]
-    yield from (_message_field(6, name_to_text(each).encode(errors="replace")) for each in text.all)
+    yield from [_integer_field(13, text.number_of_string(comment)) for comment in comments]
+    yield from (
+        _message_field(6, name_to_text(each).encode(errors="replace")) for each in text.all_strings
+    )
 
 
 class _SampleWriter:
@@ -87,36 +93,38 @@ class _SampleWriter:
         self._sources = array("Q", bytes(8 * len(calls)))
         visited = bytearray(len(self._contexts))
         for context, _ in self._selected_contexts():
-            for number, call in self._contexts.calls(context):
-                source, entry = calls.locations(call)
+            for number, call in self._contexts.calls_up_to_root(context):
+                source, entry = calls.caller_and_callee(call)
                 if number == context and not self._entries[call]:
-                    self._entries[call] = locations.number(entry)
+                    self._entries[call] = locations.number_of_location(entry)
                 if visited[number]:
                     break
                 visited[number] = True
                 if not self._sources[call]:
-                    self._sources[call] = locations.number(source)
+                    self._sources[call] = locations.number_of_location(source)
 
     def _selected_contexts(self) -> Iterator[tuple[int, int]]:
         for context, instructions in self._contexts:
-            _, call = next(self._contexts.calls(context))
-            binary = self._calls.locations(call)[1].binary
+            _, call = next(self._contexts.calls_up_to_root(context))
+            binary = self._calls.caller_and_callee(call)[1].binary
             if binary in self._locations.binaries or (
                 self._include_unmapped and binary == NO_BINARY
             ):
                 yield context, instructions
 
-    def samples(self) -> Iterator[bytes]:
+    def encode_samples(self) -> Iterator[bytes]:
         """Iterate over samples: locations, the called function's first, and instructions."""
         entries, sources = (
-            [_varint(number) if number else b"" for number in each]
+            [_encode_varint(number) if number else b"" for number in each]
             for each in (self._entries, self._sources)
         )
         for context, instructions in self._selected_contexts():
-            calls = [call for _, call in self._contexts.calls(context)]
+            calls = [call for _, call in self._contexts.calls_up_to_root(context)]
             stack = [entries[calls[0]], *(sources[call] for call in calls)]
             yield _message_field(
-                2, _message_field(1, b"".join(stack)) + _message_field(2, _varint(instructions))
+                2,
+                _message_field(1, b"".join(stack))
+                + _message_field(2, _encode_varint(instructions)),
             )
 
 
@@ -126,11 +134,11 @@ class _StringTable:
     def __init__(self) -> None:
         self._numbers = {"": 0}
 
-    def number(self, text: str) -> int:
+    def number_of_string(self, text: str) -> int:
         return self._numbers.setdefault(text, len(self._numbers))
 
     @property
-    def all(self) -> Iterator[str]:
+    def all_strings(self) -> Iterator[str]:
         return iter(self._numbers)
 
 
@@ -151,7 +159,7 @@ class _CodeInfo(NamedTuple):
 
 def _find_code(binary: Binary, offsets: Sequence[int]) -> _CodeInfo:
     at = np.array(offsets, np.uint64)
-    owner = FunctionIndex(binary.symbols).find(at)
+    owner = FunctionIndex(binary.symbols).find_functions(at)
     first = binary.symbols.offsets[owner] if len(binary.symbols.offsets) else at
     files, file, line = source_lines_at(binary.symbols, np.append(at, first))
     address = binary.symbols.addresses(at)
@@ -182,13 +190,13 @@ class _LocationTable:
         self._functions: dict[tuple[int, int], int] = {}
         self._mappings = {number: at for at, number in enumerate(self.binaries, 1)}
 
-    def number(self, location: CodeLocation) -> int:
+    def number_of_location(self, location: CodeLocation) -> int:
         """Return the number of a location; 0 for the caller of the first function."""
         if location == (NO_BINARY, 0):
             return 0
         return self._numbers.setdefault(location, len(self._numbers) + 1)
 
-    def describe(self) -> None:
+    def build_messages(self) -> None:
         """Make the messages of locations and functions."""
         offsets: dict[int, list[int]] = {number: [] for number in self.binaries}
         for location in self._numbers:
@@ -204,20 +212,22 @@ class _LocationTable:
             if location.binary in codes:
                 row = rows[location.binary]
                 rows[location.binary] = row + 1
-                self.locations.append(self._location(number, location, codes[location.binary], row))
+                self.locations.append(
+                    self._encode_location(number, location, codes[location.binary], row)
+                )
             else:
                 self.locations.append(self._unmapped_location(number, location))
 
-    def mappings(self) -> Iterator[bytes]:
+    def encode_mappings(self) -> Iterator[bytes]:
         for number, binary in self.binaries.items():
             segments = binary.symbols.elf.segments
             low = min((address for _, address, *_ in segments), default=0)
             high = max((address + size for _, address, _, size, _ in segments), default=0)
             build_id = (binary.build_id or b"").hex()
-            path = self._text.number(binary.path)
+            path = self._text.number_of_string(binary.path)
             yield _integer_fields(
                 {1: self._mappings[number], 2: low, 3: high, 5: path}
-                | {6: self._text.number(build_id), 7: 1, 8: 1, 9: 1}
+                | {6: self._text.number_of_string(build_id), 7: 1, 8: 1, 9: 1}
             )
 
     def _unmapped_location(self, number: int, location: CodeLocation) -> bytes:
@@ -227,12 +237,14 @@ class _LocationTable:
             return found
         return found + _message_field(4, _integer_field(1, self._unmapped_function(function)))
 
-    def _location(self, number: int, location: CodeLocation, code: _CodeInfo, row: int) -> bytes:
+    def _encode_location(
+        self, number: int, location: CodeLocation, code: _CodeInfo, row: int
+    ) -> bytes:
         found = _integer_field(1, number) + _integer_field(2, self._mappings[location.binary])
         found += _integer_field(3, code.address[row])
         if code.owner[row] < 0:
             return found
-        function = self._function(location.binary, code, row)
+        function = self._number_of_function(location.binary, code, row)
         return found + _message_field(
             4, _integer_field(1, function) + _integer_field(2, code.line[row])
         )
@@ -243,11 +255,11 @@ class _LocationTable:
         """
         if function not in self._unmapped_function_numbers:
             number = self._unmapped_function_numbers[function] = len(self.functions) + 1
-            name, module = map(self._text.number, function)
+            name, module = map(self._text.number_of_string, function)
             self.functions.append(_integer_fields({1: number, 2: name, 3: name, 4: module}))
         return self._unmapped_function_numbers[function]
 
-    def _function(self, binary: int, code: _CodeInfo, row: int) -> int:
+    def _number_of_function(self, binary: int, code: _CodeInfo, row: int) -> int:
         from rtit._core import demangle
 
         key = binary, code.owner[row]
@@ -257,12 +269,16 @@ class _LocationTable:
             # a function without a line of its own gets the file of its first location
             file = code.first_file[row] if code.first_file[row] >= 0 else code.file[row]
             names = demangle(name), name, code.files[file] if file >= 0 else ""
-            values = self._functions[key], *map(self._text.number, names), code.first_line[row]
+            values = (
+                self._functions[key],
+                *map(self._text.number_of_string, names),
+                code.first_line[row],
+            )
             self.functions.append(_integer_fields(dict(enumerate(values, 1))))
         return self._functions[key]
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -273,7 +289,7 @@ def _varint(value: int) -> bytes:
 
 def _integer_field(field: int, value: int) -> bytes:
     """Return a field of wire type 0; the default value 0 is left out."""
-    return _varint(field << 3) + _varint(value) if value else b""
+    return _encode_varint(field << 3) + _encode_varint(value) if value else b""
 
 
 def _integer_fields(values: Mapping[int, int]) -> bytes:
@@ -282,4 +298,4 @@ def _integer_fields(values: Mapping[int, int]) -> bytes:
 
 def _message_field(field: int, body: bytes) -> bytes:
     """Return a field of wire type 2."""
-    return _varint(field << 3 | 2) + _varint(len(body)) + body
+    return _encode_varint(field << 3 | 2) + _encode_varint(len(body)) + body

@@ -35,9 +35,9 @@ def bolt_profile(binary: Binary) -> Iterator[str]:
         addresses: list[int] = (binary.symbols.addresses(offsets) - base).tolist()
         return addresses
 
-    internal = taken_branches(binary.internal_edges)
-    outgoing = taken_branches(binary.outgoing_edges)
-    incoming = taken_branches(binary.incoming_edges)
+    internal = taken_branches(binary.edges_within_binary)
+    outgoing = taken_branches(binary.edges_to_other_binaries)
+    incoming = taken_branches(binary.edges_from_other_binaries)
     columns = addresses_at(internal.source), addresses_at(internal.target), internal.count.tolist()
     for source, target, count in zip(*columns, strict=True):
         yield f"B {source:x} {target:x} {count} 0"
@@ -55,7 +55,7 @@ def bolt_profile(binary: Binary) -> Iterator[str]:
     for first, last, count in zip(*ranges, strict=True):
         yield f"F {first:x} {last:x} {count}"
     # from one range to the next: BOLT takes these as fall-throughs of conditional branches
-    rows, counts = executed.fall_throughs()
+    rows, counts = executed.ranges_that_fall_through()
     for first, last, count in zip(
         addresses_at(offsets[rows]), addresses_at(offsets[rows + 1]), counts.tolist(), strict=True
     ):
@@ -74,16 +74,16 @@ _OUTSIDE_ADDRESS = 1
 
 def autofdo_profile(binary: Binary) -> Iterator[str]:
     """Return the lines of a binary's AutoFDO profile."""
-    yield from _ranges(binary)
+    yield from _format_executed_ranges(binary)
     yield "0"
-    yield from _branch_lines(_branches(binary))
+    yield from _branch_lines(_count_taken_branches(binary))
 
 
 def llvm_profile(binary: Binary) -> Iterator[str]:
     """Return the lines of a binary's LLVM profile."""
-    yield from _ranges(binary)
-    branches = _branches(binary)
-    incoming = taken_branches(binary.incoming_edges)
+    yield from _format_executed_ranges(binary)
+    branches = _count_taken_branches(binary)
+    incoming = taken_branches(binary.edges_from_other_binaries)
     for target, count in zip(
         binary.symbols.addresses(incoming.target).tolist(), incoming.count.tolist(), strict=True
     ):
@@ -91,7 +91,7 @@ def llvm_profile(binary: Binary) -> Iterator[str]:
     yield from _branch_lines(branches)
 
 
-def _ranges(binary: Binary) -> Iterator[str]:
+def _format_executed_ranges(binary: Binary) -> Iterator[str]:
     executed = ExecutedRanges(binary)
     addresses = binary.symbols.addresses(binary.offset)
     columns = addresses[executed.first], addresses[executed.last], executed.count
@@ -100,9 +100,9 @@ def _ranges(binary: Binary) -> Iterator[str]:
         yield f"{first:x}-{last:x}:{count}"
 
 
-def _branches(binary: Binary) -> dict[tuple[int, int], int]:
+def _count_taken_branches(binary: Binary) -> dict[tuple[int, int], int]:
     """Return how often each branch was taken, by source and target."""
-    edges = taken_branches(binary.internal_edges)
+    edges = taken_branches(binary.edges_within_binary)
     sources = binary.symbols.addresses(edges.source).tolist()
     targets = binary.symbols.addresses(edges.target).tolist()
     # one address can have a call and a jump with equal targets, if its code changed

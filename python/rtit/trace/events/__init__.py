@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rtit.trace.events.decode import EventDecoder, describe_event, event_to_dict, filter_events
 from rtit.trace.events.values import (
-    ControlEvent,
+    ControlFlowEvent,
     Disabled,
     Enabled,
     Frequency,
@@ -36,7 +36,7 @@ from rtit.trace.events.values import (
 from rtit.trace.tables.rows import Rows
 
 __all__ = [
-    "ControlEvent",
+    "ControlFlowEvent",
     "Disabled",
     "Enabled",
     "Frequency",
@@ -76,7 +76,7 @@ def decode_events(
         for event in rows.events:
             started = event.row - rows.first
             after = ips[started - 1] if 0 < started <= len(rows) else last_ip
-            yield from decoder.add(event, after)
+            yield from decoder.decode_raw_event(event, after)
         if len(rows):
             last_ip = ips[-1]
-    yield from decoder.flush()
+    yield from decoder.end_open_events()

@@ -28,7 +28,7 @@ from rtit.trace.tables.selection import RowFilter
 
 
 def filter_events(events: Iterator[TraceEvent], row_filter: RowFilter) -> Iterator[TraceEvent]:
-    """The events with a selected time and address, limited by `head` or `tail`.
+    """Return the events with a selected time and address, limited by `head` or `tail`.
 
     An event without an address matches no address range.
     """
@@ -62,7 +62,7 @@ _HEXADECIMAL_FIELDS = frozenset(
 
 
 def describe_event(event: TraceEvent) -> str:
-    """The name of an event and its fields as `name=value`, without time and position."""
+    """Return the name of an event and its fields as `name=value`, without time and position."""
     words = [str(getattr(event, "name", event.event_name))]
     for field in fields(event):
         value = getattr(event, field.name)
@@ -128,30 +128,30 @@ class EventDecoder:
         self._ratio = self._mode = -1
         self._off: str | None = None  # why tracing is off
 
-    def add(self, event: Event, after: int | None) -> Iterator[TraceEvent]:
+    def decode_raw_event(self, event: Event, after: int | None) -> Iterator[TraceEvent]:
         """The events that a raw event completes. `after`: IP of the last instruction before it."""
         kind = event.kind
         if len(self._queued) + len(self._controls) > _MAX_PACKETS:
-            yield from self._flush(event)
+            yield from self._release_open_events(event)
         if kind in _STATE_UPDATES and self._is_open():
             self._queued += self._single_packet_event(event)
         elif kind is EventKind.EVD:
             self._data[event.ip] = event
         elif kind is EventKind.CFE:
-            yield from self._control(event)
+            yield from self._handle_cfe(event)
         elif kind in (EventKind.ASYNC, EventKind.ASYNC_DISABLED):
             yield from self._add_asynchronous(event)
         elif kind is EventKind.RESUMED and self._overflow is not None:
             yield from self._end_overflow(event, event.ip)
         elif kind in _BLOCK:
-            yield from self._flush(event)
-            yield from self._records.add(event)
+            yield from self._release_open_events(event)
+            yield from self._records.add_pebs_packet(event)
         else:
             if kind in _POWER:
-                yield from self._flush()
-                yield from self._power.add(event)
+                yield from self._release_open_events()
+                yield from self._power.add_power_event(event)
                 return
-            yield from self.flush(event)
+            yield from self.end_open_events(event)
             if kind is EventKind.MODE_TSX:
                 self._transaction = event
             elif kind is EventKind.OVERFLOW:
@@ -159,41 +159,41 @@ class EventDecoder:
             else:
                 yield from self._single_packet_event(event)
 
-    def flush(self, event: Event | None = None) -> Iterator[TraceEvent]:
-        """The open events that end before `event`, or at the end of the stream."""
+    def end_open_events(self, event: Event | None = None) -> Iterator[TraceEvent]:
+        """Yield the open events that end before `event`, or at the end of the stream."""
         if event is not None and event.kind is EventKind.PSB:
             yield from self._end_at_psb(event)
-        yield from self._flush(event)
-        yield from self._power.flush()
+        yield from self._release_open_events(event)
+        yield from self._power.report_pending_sleep()
         if event is None or event.kind in (EventKind.ERROR, EventKind.PSB):
-            yield from self._records.cut()
+            yield from self._records.report_truncated_record()
 
     def _is_open(self) -> bool:
         aborts = self._transaction is not None and self._transaction.value & 2
         return bool(self._controls or self._data or aborts or self._overflow)
 
-    def _flush(self, event: Event | None = None) -> Iterator[TraceEvent]:
+    def _release_open_events(self, event: Event | None = None) -> Iterator[TraceEvent]:
         if self._overflow is not None:
             yield from self._end_overflow(event or self._overflow[0], None)
         if self._transaction is not None:
             yield self._transaction_event(self._transaction, None)
         for control, data in self._controls:
-            yield _control(control, data, None, None)
+            yield _build_event_of_cfe(control, data, None, None)
         yield from self._queued
         self._transaction, self._controls, self._queued, self._data = None, [], [], {}
 
-    def _control(self, event: Event) -> Iterator[TraceEvent]:
+    def _handle_cfe(self, event: Event) -> Iterator[TraceEvent]:
         data, self._data = self._data, {}
         if event.ip:
-            yield from self._flush(event)
-            yield _control(event, data, event.ip, None)
+            yield from self._release_open_events(event)
+            yield _build_event_of_cfe(event, data, event.ip, None)
         else:
             if self._overflow is not None or self._transaction is not None:
-                yield from self._flush(event)
+                yield from self._release_open_events(event)
             self._controls.append((event, data))
 
     def _add_asynchronous(self, event: Event) -> Iterator[TraceEvent]:
-        """A FUP and a TIP or TIP.PGD: the last packets of an event."""
+        """Yield a FUP and a TIP or TIP.PGD: the last packets of an event."""
         off = event.kind is EventKind.ASYNC_DISABLED
         at, to = event.ip or None, event.value or None
         is_interrupt = True
@@ -203,20 +203,20 @@ class EventDecoder:
         elif self._controls:
             *others, (control, data) = self._controls
             for other, other_data in others:
-                yield _control(other, other_data, at, None)
-            yield _control(control, data, at, to)
+                yield _build_event_of_cfe(other, other_data, at, None)
+            yield _build_event_of_cfe(control, data, at, to)
         elif not off or to is not None:
-            yield from self._flush(event)
-            position = _position(event)
+            yield from self._release_open_events(event)
+            position = _position_fields(event)
             yield values.Interrupt(**position, at=at, to=to, user=False)
         else:
-            yield from self._flush(event)
+            yield from self._release_open_events(event)
             is_interrupt = False
         self._controls = []
         if off:
             why = "filter" if to is not None else "context" if is_interrupt else "event or TraceEn"
             self._off = why
-            yield values.Disabled(**_position(event), at=at, to=to, why=why)
+            yield values.Disabled(**_position_fields(event), at=at, to=to, why=why)
         yield from self._queued
         self._queued = []
 
@@ -225,7 +225,7 @@ class EventDecoder:
             lost, after = self._overflow
             self._overflow = None
             self._off = "overflow" if ip is None else None
-            yield values.Overflow(**_position(lost), until=event.time, after=after, ip=ip)
+            yield values.Overflow(**_position_fields(lost), until=event.time, after=after, ip=ip)
             yield from self._queued
             self._queued = []
 
@@ -233,52 +233,58 @@ class EventDecoder:
         transaction = self._transaction
         if transaction is not None and transaction.offset == event.offset:
             step = "inside" if transaction.value & 1 else "outside"
-            yield values.Transaction(**_position(transaction), step=step, at=transaction.ip or None)
+            yield values.Transaction(
+                **_position_fields(transaction), step=step, at=transaction.ip or None
+            )
             self._transaction = None
 
     @staticmethod
     def _transaction_event(event: Event, to: int | None) -> TraceEvent:
         step = "abort" if event.value & 2 else "begin" if event.value & 1 else "commit"
-        return values.Transaction(**_position(event), step=step, at=event.ip or None, to=to)
+        return values.Transaction(**_position_fields(event), step=step, at=event.ip or None, to=to)
 
     def _single_packet_event(self, event: Event) -> Iterator[TraceEvent]:
-        """The event of a single packet."""
+        """Yield the event of a single packet."""
         if event.kind is EventKind.CBR:
             if event.value != self._ratio:
                 self._ratio = event.value
-                yield values.Frequency(**_position(event), ratio=event.value)
+                yield values.Frequency(**_position_fields(event), ratio=event.value)
         elif event.kind is EventKind.MODE_EXEC:
             if event.value != self._mode:
                 self._mode = event.value
                 bits, flag = _BITS.get(event.value & 3, 0), bool(event.value & 4)
                 yield values.Mode(
-                    **_position(event), at=event.ip or None, bits=bits, interrupts=flag
+                    **_position_fields(event), at=event.ip or None, bits=bits, interrupts=flag
                 )
         elif event.kind is EventKind.DISABLED:
             to = event.value or None
             self._off = "context" if to is None else "filter"
-            yield values.Disabled(**_position(event), at=event.ip or None, to=to, why=self._off)
+            yield values.Disabled(
+                **_position_fields(event), at=event.ip or None, to=to, why=self._off
+            )
         elif event.kind is EventKind.ENABLED:
-            yield values.Enabled(**_position(event), ip=event.ip, why=self._off)
+            yield values.Enabled(**_position_fields(event), ip=event.ip, why=self._off)
             self._off = None
         elif event.kind is EventKind.STOPPED:
             self._off = "stop"
-            yield values.Stopped(**_position(event))
+            yield values.Stopped(**_position_fields(event))
         elif event.kind is EventKind.ERROR and event.value == ErrorClass.HARDWARE_LOSS:
             return  # The OVF reports it.
         elif event.kind in _SINGLE_PACKET_EVENTS:
             yield _SINGLE_PACKET_EVENTS[event.kind](event)
 
 
-def _position(event: Event) -> dict[str, int]:
+def _position_fields(event: Event) -> dict[str, int]:
     return {"time": event.time, "offset": event.offset, "row": event.row}
 
 
-def _control(event: Event, data: dict[int, Event], at: int | None, to: int | None) -> TraceEvent:
-    """The event of a CFE and of the EVDs before it."""
+def _build_event_of_cfe(
+    event: Event, data: dict[int, Event], at: int | None, to: int | None
+) -> TraceEvent:
+    """Return the event of a CFE and of the EVDs before it."""
     kind, vector = event.value & 0xFF, event.value >> 8
     payload = {number: each.value for number, each in data.items()}
-    position = _position(min([event, *data.values()], key=lambda each: each.offset))
+    position = _position_fields(min([event, *data.values()], key=lambda each: each.offset))
     if kind in (_INTR, _UINTR):
         return values.Interrupt(
             **position, at=at, to=to, vector=vector, cr2=payload.get(_PFA), user=kind == _UINTR
@@ -293,7 +299,7 @@ def _control(event: Event, data: dict[int, Event], at: int | None, to: int | Non
             qualification=payload.get(_VMXQ),
         )
     name = CFE_TYPES.get(kind, str(kind))
-    return values.ControlEvent(
+    return values.ControlFlowEvent(
         **position,
         name=name,
         at=at,
@@ -302,10 +308,10 @@ def _control(event: Event, data: dict[int, Event], at: int | None, to: int | Non
     )
 
 
-def _trigger(event: Event) -> TraceEvent:
+def _build_trigger_event(event: Event) -> TraceEvent:
     value = event.value
     return values.Trigger(
-        **_position(event),
+        **_position_fields(event),
         at=event.ip or None,
         triggers=value & 0xFF,
         multiple=bool(value & 1 << 8),
@@ -313,21 +319,21 @@ def _trigger(event: Event) -> TraceEvent:
     )
 
 
-def _loss(event: Event) -> TraceEvent:
+def _build_loss_event(event: Event) -> TraceEvent:
     kind = ErrorClass(event.value).label
-    return values.Loss(**_position(event), kind=kind, value=event.ip)
+    return values.Loss(**_position_fields(event), kind=kind, value=event.ip)
 
 
 _SINGLE_PACKET_EVENTS: dict[EventKind, Callable[[Event], TraceEvent]] = {
-    EventKind.RESUMED: lambda event: values.Resumed(**_position(event), ip=event.ip),
-    EventKind.ERROR: _loss,
+    EventKind.RESUMED: lambda event: values.Resumed(**_position_fields(event), ip=event.ip),
+    EventKind.ERROR: _build_loss_event,
     EventKind.PAGING: lambda event: values.Paging(
-        **_position(event), cr3=event.value & ~1, nonroot=bool(event.value & 1)
+        **_position_fields(event), cr3=event.value & ~1, nonroot=bool(event.value & 1)
     ),
-    EventKind.VMCS: lambda event: values.Vmcs(**_position(event), pointer=event.value),
+    EventKind.VMCS: lambda event: values.Vmcs(**_position_fields(event), pointer=event.value),
     EventKind.PTWRITE: lambda event: values.PtWrite(
-        **_position(event), at=event.ip or None, value=event.value
+        **_position_fields(event), at=event.ip or None, value=event.value
     ),
-    EventKind.TRIG: _trigger,
-    EventKind.MNT: lambda event: values.Maintenance(**_position(event), payload=event.value),
+    EventKind.TRIG: _build_trigger_event,
+    EventKind.MNT: lambda event: values.Maintenance(**_position_fields(event), payload=event.value),
 }

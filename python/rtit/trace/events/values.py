@@ -102,7 +102,7 @@ class VmExit(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlEvent(TraceEvent):
+class ControlFlowEvent(TraceEvent):
     """Another event of control flow. name: as in Table 33-50, `VMENTRY`, `IRET`, `SMI`, `RSM`,
     `SIPI`, `INIT`, `SHUTDOWN`, `UIRET`; newer than the chapter: `SWINTR`, `SYSCALL`; a number if
     the type is reserved. vector: of a SIPI or SWINTR, else None.
@@ -167,7 +167,7 @@ class Wake(TraceEvent):
 
     @staticmethod
     def reasons_of(bits: int) -> tuple[str, ...]:
-        """The names of the wake reasons (Table 33-44)."""
+        """Return the names of the wake reasons (Table 33-44)."""
         return tuple(name for bit, name in _WAKE.items() if bits & bit)
 
 
@@ -293,14 +293,14 @@ class CStateTracker:
         self._asleep: tuple[int, int | None] | None = None
         """Time and address of the entry to the C-state; None: awake."""
 
-    def add(self, event: Event) -> Iterator[TraceEvent]:
-        """The events that a packet completes."""
+    def add_power_event(self, event: Event) -> Iterator[TraceEvent]:
+        """Yield the events that a packet completes."""
         if event.kind is EventKind.MWAIT:
-            yield from self.flush()
+            yield from self.report_pending_sleep()
             self._mwait = event
         elif event.kind is EventKind.PWRE:
             if self._asleep is not None:
-                yield self._sleep(event, self._asleep[1])
+                yield self._build_sleep_event(event, self._asleep[1])
             else:
                 self._entry = event
         elif event.kind is EventKind.EXSTOP:
@@ -308,23 +308,23 @@ class CStateTracker:
             if self._entry is None:
                 yield Paused(time=event.time, offset=event.offset, row=event.row, at=at)
             else:
-                yield from self._enter(self._entry, at)
+                yield from self._report_sleep(self._entry, at)
         else:
-            yield from self.flush()
-            yield self._wake(event)
+            yield from self.report_pending_sleep()
+            yield self._build_wake_event(event)
 
-    def flush(self) -> Iterator[TraceEvent]:
+    def report_pending_sleep(self) -> Iterator[TraceEvent]:
         """Report an entry without EXSTOP."""
         if self._entry is not None:
-            yield from self._enter(self._entry, None)
+            yield from self._report_sleep(self._entry, None)
         self._mwait = None
 
-    def _enter(self, entry: Event, at: int | None) -> Iterator[TraceEvent]:
-        yield self._sleep(entry, at)
+    def _report_sleep(self, entry: Event, at: int | None) -> Iterator[TraceEvent]:
+        yield self._build_sleep_event(entry, at)
         self._asleep = entry.time, at
         self._mwait = self._entry = None
 
-    def _sleep(self, entry: Event, at: int | None) -> Sleep:
+    def _build_sleep_event(self, entry: Event, at: int | None) -> Sleep:
         first = self._mwait or entry
         return Sleep(
             time=first.time,
@@ -338,7 +338,7 @@ class CStateTracker:
             extensions=None if self._mwait is None else self._mwait.value >> 32,
         )
 
-    def _wake(self, event: Event) -> Wake:
+    def _build_wake_event(self, event: Event) -> Wake:
         since, self._asleep = self._asleep, None
         return Wake(
             time=event.time,
@@ -360,8 +360,8 @@ class PebsRecordBuilder:
         self._type = 0
         self._registers: dict[str, int] = {}
 
-    def add(self, event: Event) -> Iterator[PebsRecord]:
-        """The record that a BBP, BIP or BEP completes."""
+    def add_pebs_packet(self, event: Event) -> Iterator[PebsRecord]:
+        """Yield the record that a BBP, BIP or BEP completes."""
         if event.kind is EventKind.BLOCK_BEGIN:
             self._first = self._first or event
             self._type = event.value & 0xFF
@@ -369,13 +369,13 @@ class PebsRecordBuilder:
             name = item_name(self._type, event.ip) or f"{self._type:#x}:{event.ip:#x}"
             self._registers[name] = event.value
         else:
-            yield from self._end(event.ip or None, whole=True)
+            yield from self._complete_record(event.ip or None, whole=True)
 
-    def cut(self) -> Iterator[PebsRecord]:
+    def report_truncated_record(self) -> Iterator[PebsRecord]:
         """Report the open record as truncated."""
-        yield from self._end(None, whole=False)
+        yield from self._complete_record(None, whole=False)
 
-    def _end(self, at: int | None, *, whole: bool) -> Iterator[PebsRecord]:
+    def _complete_record(self, at: int | None, *, whole: bool) -> Iterator[PebsRecord]:
         first, registers = self._first, self._registers
         self._first, self._registers = None, {}
         if first is not None:
@@ -386,11 +386,11 @@ class PebsRecordBuilder:
                 at=at,
                 registers=registers,
                 whole=whole,
-                events=self._events(registers),
+                events=self._events_counted_by_record(registers),
             )
 
-    def _events(self, registers: Mapping[str, int]) -> tuple[str, ...] | None:
-        """What the counters of the record count (Table 33-47), or the only counter."""
+    def _events_counted_by_record(self, registers: Mapping[str, int]) -> tuple[str, ...] | None:
+        """Return the events that the counters of the record count (Table 33-47)."""
         which = registers.get("Applicable Counters")
         if which is None:
             return tuple(self._counters.values()) if len(self._counters) == 1 else None

@@ -112,7 +112,7 @@ def summarize_buffer(
             threads.add_packets(kinds, batch["offset"], batch["times"])
     # The size of a pipe is known only now.
     summary.size = source.size
-    largest, count, rest = threads.largest(summary.size)
+    largest, count, rest = threads.largest_threads(summary.size)
     summary.threads = [ThreadBytes(*each, names.get(each[1]), size) for each, size in largest]
     if count:
         summary.threads.append(ThreadBytes(None, None, None, rest, count))
@@ -166,7 +166,7 @@ class _ThreadSizes:
         psb_rows = np.flatnonzero(np.isin(kind, (_PSB, _PSBEND, _OVF)))
 
         def start_with_cyc(row: int) -> int:
-            """The offset of the packet, or of a CYC directly before it."""
+            """Return the offset of the packet, or of a CYC directly before it."""
             if kind[row] == _CYC:
                 return int(offset[row])
             if not row:
@@ -174,7 +174,7 @@ class _ThreadSizes:
             return int(offset[row - (kind[row - 1] == _CYC)])
 
         def open_psb_plus(count: int) -> int | None:
-            """The start of the PSB+ that is open after this many of `psb_rows`."""
+            """Return the start of the PSB+ that is open after this many of `psb_rows`."""
             if not count:
                 return self._psb_plus
             row = psb_rows[count - 1]
@@ -189,7 +189,7 @@ class _ThreadSizes:
         if kinds:
             self._cyc = int(offset[-1]) if kind[-1] == _CYC else None
 
-    def largest(self, end: int) -> tuple[list[tuple[tuple[int, int], int]], int, int]:
+    def largest_threads(self, end: int) -> tuple[list[tuple[tuple[int, int], int]], int, int]:
         """The (pid, tid) and bytes of the largest threads, of `end` bytes in all; the number of
         other threads, and their bytes.
         """
@@ -222,7 +222,7 @@ class _ThreadSizes:
 
 
 def group_contiguous(pieces: list[AuxChunk]) -> list[list[AuxChunk]]:
-    """The snapshots of one buffer in groups without missing bytes."""
+    """Return the snapshots of one buffer in groups without missing bytes."""
     groups: list[list[AuxChunk]] = []
     end = 0
     for piece in pieces:
@@ -246,7 +246,7 @@ def align_snapshots(pieces: list[AuxChunk]) -> list[AuxChunk]:
     for piece in sorted(pieces, key=lambda each: each.reference):
         if found:
             last = found[-1]
-            shared = overlap(last.data, piece.data)
+            shared = count_overlapping_bytes(last.data, piece.data)
             start = last.aux_offset + last.size - shared if shared else end + 1
             found.append(replace(piece, aux_offset=start))
         else:
@@ -255,7 +255,7 @@ def align_snapshots(pieces: list[AuxChunk]) -> list[AuxChunk]:
     return found
 
 
-def overlap(before: memoryview, after: memoryview) -> int:
+def count_overlapping_bytes(before: memoryview, after: memoryview) -> int:
     """The largest number of bytes at the end of `before` that are the first bytes of `after`; 0 if
     they contain no PSB with its TSC.
     """

@@ -30,7 +30,7 @@ class ByteSource(Protocol):
         """The number of bytes."""
 
     def chunks(self) -> Iterator[memoryview]:
-        """All bytes in order. Each chunk is valid until the next one is requested."""
+        """Return all bytes in order. Each chunk is valid until the next one is requested."""
 
 
 class AuxDataSource:
@@ -49,12 +49,12 @@ class AuxDataSource:
     @property
     def size(self) -> int:
         """Bytes of PT."""
-        return sum(size for _, size in self._sizes())
+        return sum(size for _, size in self._pieces_with_overlap())
 
     def chunks(self) -> Iterator[memoryview]:
-        """All bytes, in chunks of at most one megabyte."""
+        """Yield all bytes, in chunks of at most one megabyte."""
         part, reader = 0, open_data(self._data).page_releaser()
-        for piece, size in self._sizes():
+        for piece, size in self._pieces_with_overlap():
             if piece.file_index != part:
                 part, reader = (
                     piece.file_index,
@@ -66,7 +66,7 @@ class AuxDataSource:
                 yield piece.data[start : min(start + _CHUNK_SIZE, size)]
         open_data(self._data).check_not_truncated()
 
-    def _sizes(self) -> Iterator[tuple[AuxChunk, int]]:
+    def _pieces_with_overlap(self) -> Iterator[tuple[AuxChunk, int]]:
         """The pieces, and the number of bytes at the start of each that are not in the next one."""
         for piece, following in zip_longest(self.pieces, self.pieces[1:]):
             size = piece.size
@@ -90,7 +90,7 @@ class MemorySource:
         return memoryview(self._data).nbytes
 
     def chunks(self) -> Iterator[memoryview]:
-        """All bytes, in chunks of at most one megabyte."""
+        """Yield all bytes, in chunks of at most one megabyte."""
         with memoryview(self._data) as view, view.cast("B") as octets:
             for start in range(0, len(octets), _CHUNK_SIZE):
                 yield octets[start : start + _CHUNK_SIZE]
@@ -112,7 +112,7 @@ class ChunkedSource:
         return self._bytes_read
 
     def chunks(self) -> Iterator[memoryview]:
-        """The chunks. Raises UsageError if an iterator was read before, or if a chunk is not
+        """Yield the chunks. Raises UsageError if an iterator was read before, or if a chunk is not
         bytes-like.
         """
         if isinstance(self._chunks, Iterator) and self._has_started:
@@ -132,7 +132,7 @@ class ChunkedSource:
 
 
 def _buffer_size(chunk: Buffer) -> int:
-    """The size in bytes; 0 if the chunk is not bytes-like, which fails when it is read."""
+    """Return the size in bytes; 0 if the chunk is not bytes-like, which fails when it is read."""
     try:
         return memoryview(chunk).nbytes
     except TypeError:
@@ -151,7 +151,7 @@ class FileSource:
         return self._path.stat().st_size
 
     def chunks(self) -> Iterator[memoryview]:
-        """All bytes, in chunks of at most one megabyte. Raises OSError."""
+        """Yield all bytes, in chunks of at most one megabyte. Raises OSError."""
         with self._path.open("rb", buffering=0) as file:
             while chunk := file.read(_CHUNK_SIZE):
                 yield memoryview(chunk)
@@ -175,7 +175,7 @@ def as_byte_source(data: Buffer | Iterable[Buffer] | ByteSource) -> ByteSource:
 
 
 def open_data(data: PerfData) -> PerfData:
-    """The same file. Raises ClosedError if it was closed."""
+    """Return the same file. Raises ClosedError if it was closed."""
     if data.closed:
         raise ClosedError(
             f"{data.path} is closed: read what you need before the Trace is closed, which happens "

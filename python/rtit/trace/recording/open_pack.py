@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from rtit.trace.recording.packs import Pack
+    from rtit.trace.recording.packs import OpenPack
 
 
 _MAGIC = b"PK\x03\x04"
 
 
-def open_pack(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:
-    """The pack in a file, given by path or open for reading; None if it is not a pack.
+def open_pack(source: str | os.PathLike[str] | BinaryIO) -> OpenPack | None:
+    """Return the pack in a file, given by path or open for reading; None if it is not a pack.
 
     Raises InputError for a pack that cannot be read.
     """
@@ -32,7 +32,7 @@ def open_pack(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:
         return None  # Opening it as a recording reports the error.
 
 
-def _open_if_pack(file: BinaryIO, name: str) -> Pack | None:
+def _open_if_pack(file: BinaryIO, name: str) -> OpenPack | None:
     try:
         descriptor = file.fileno()
         regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
@@ -40,6 +40,6 @@ def _open_if_pack(file: BinaryIO, name: str) -> Pack | None:
             return None
     except io.UnsupportedOperation:
         return None
-    from rtit.trace.recording.packs import Pack
+    from rtit.trace.recording.packs import OpenPack
 
-    return Pack(file, name)
+    return OpenPack(file, name)

@@ -60,22 +60,22 @@ def write_pack(trace: Trace, file: IO[bytes]) -> PackSummary:
     Raises UnsupportedError for raw PT, InputError for a file that cannot be read, OSError.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
-        return _write_members(trace, _Writer(archive))
+        return _write_members(trace, _LimitedZipWriter(archive))
 
 
-def _write_members(trace: Trace, writer: _Writer) -> PackSummary:
+def _write_members(trace: Trace, writer: _LimitedZipWriter) -> PackSummary:
     data = trace.data
     used = trace.images.files.requested_files()
     recording = []
     for name, parts in _recording_files(trace):
         recording.append(RECORDING + name)
-        writer.add(RECORDING + name, parts)
+        writer.add_member(RECORDING + name, parts)
     members: dict[str, str] = {}
     for packed in used.values():
         for path in filter(None, (packed.file, packed.debug)):
             if path not in members:
                 members[path] = f"{FILES}{len(members)}"
-                writer.add(members[path], _read_file(Path(path)))
+                writer.add_member(members[path], _read_file(Path(path)))
     files: dict[Key, PackedFile] = {
         key: replace(
             packed,
@@ -87,18 +87,18 @@ def _write_members(trace: Trace, writer: _Writer) -> PackSummary:
     more: dict[str, str] = {}
     for member, (name, parts) in _extra_members(trace).items():
         more[member] = name
-        writer.add(member, parts)
+        writer.add_member(member, parts)
     contents = PackManifest(
         tuple(recording),
         data.folder is not None,
         data.modified,
         files,
         more,
-        _problems(trace),
+        _problems_by_folder(trace),
         tuple(trace.guest_processes),
     )
     listed = contents.encode()
-    writer.add(MANIFEST, lambda: iter((listed,)))
+    writer.add_member(MANIFEST, lambda: iter((listed,)))
     found = [packed for packed in files.values() if packed.file is not None]
     return PackSummary(
         len({packed.file for packed in found}),
@@ -139,7 +139,7 @@ def _decode_all(trace: Trace) -> None:
             stream.derive().counts()
 
 
-def _problems(trace: Trace) -> dict[str, tuple[Problem, ...]]:
+def _problems_by_folder(trace: Trace) -> dict[str, tuple[Problem, ...]]:
     found = {folder: kernel.problems for folder, kernel in _kernel_folders(trace)}
     found[JIT] = trace.images.jit_problems
     return {
@@ -177,7 +177,7 @@ def _read_file(path: Path) -> ChunkReader:
     return parts
 
 
-class _Writer:
+class _LimitedZipWriter:
     """Writes an archive within the limits of `open_pack`: a member that would compress too well is
     stored.
     """
@@ -186,7 +186,7 @@ class _Writer:
         self._archive = archive
         self._size = 0
 
-    def add(self, name: str, parts: ChunkReader) -> None:
+    def add_member(self, name: str, parts: ChunkReader) -> None:
         size = sum(map(len, parts()))
         self._size += size
         stored = self._size > MIN_SIZE_LIMIT and _deflated_size(parts()) * MAX_SIZE_RATIO < size

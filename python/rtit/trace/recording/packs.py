@@ -9,7 +9,8 @@ A pack is a zip archive:
     guest/..., guest-PID/.. the same of virtual machines; listed: of /proc/modules
     jit/0/jit-PID.dump      JIT code; names of it: perf-PID.map
 
-`pack_writer` writes packs, `open_pack` recognizes one, and `Pack` unpacks it to a temporary folder.
+`pack_writer` writes packs, `open_pack` recognizes one, and `OpenPack` unpacks it to a temporary
+folder.
 
 A pack is untrusted input: no name in it becomes a path without a check, and its unpacked size is
 bounded by the size of the archive.
@@ -73,7 +74,7 @@ class PackManifest:
     guest_processes: tuple[GuestProcess, ...] = ()
 
     def encode(self) -> bytes:
-        """The manifest as JSON."""
+        """Return the manifest as JSON."""
         rows = [
             {
                 "path": path,
@@ -197,7 +198,7 @@ _MAX_DIRECTORY = 1 << 20
 _READ_CHUNK = 1 << 18
 
 
-class Pack:
+class OpenPack:
     """An open pack. Its files are in a temporary folder that exists until `close`, or until no user
     of `files` is left.
 
@@ -212,7 +213,7 @@ class Pack:
         self._folder = tempfile.mkdtemp(prefix="rtit-pack-")
         self.close = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         try:
-            found = _unpack(file, Path(self._folder))
+            found = _extract_pack(file, Path(self._folder))
         except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError) as error:
             self.close()
             raise InputError(f"no readable pack: {error}", source=name) from error
@@ -286,11 +287,11 @@ class _BoundedFile(io.RawIOBase):
         return self._file.read(size)
 
 
-def _unpack(file: BinaryIO, folder: Path) -> PackManifest:
+def _extract_pack(file: BinaryIO, folder: Path) -> PackManifest:
     bounded = _BoundedFile(file)
     with zipfile.ZipFile(bounded) as archive:
         found = PackManifest.decode(_read_manifest(archive))
-        wanted = [archive.getinfo(name) for name in dict.fromkeys(_members(found))]
+        wanted = [archive.getinfo(name) for name in dict.fromkeys(_member_names(found))]
         size = sum(each.file_size for each in wanted)
         if size > MIN_SIZE_LIMIT + MAX_SIZE_RATIO * bounded.total_size:
             raise ValueError(f"it would grow from {bounded.total_size:,} to {size:,} bytes")
@@ -320,7 +321,7 @@ def _read_manifest(archive: zipfile.ZipFile) -> bytes:
     return data
 
 
-def _members(found: PackManifest) -> Iterator[str]:
+def _member_names(found: PackManifest) -> Iterator[str]:
     yield from found.recording
     yield from found.more
     for packed in found.files.values():

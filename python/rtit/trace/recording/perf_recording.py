@@ -38,7 +38,7 @@ from rtit.trace.time.guest_time import GuestTsc, HostTimeSource, Scaling, guest_
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod
     from rtit.image.guest_processes import GuestProcess
-    from rtit.trace.recording.packs import Pack
+    from rtit.trace.recording.packs import OpenPack
     from rtit.trace.threads.schedule import ThreadScope
 
 
@@ -66,7 +66,7 @@ class PerfRecording:
     Everything that needs the file raises ClosedError after it was closed.
     """
 
-    def __init__(self, file: PerfData, options: RecordingOptions, pack: Pack | None) -> None:
+    def __init__(self, file: PerfData, options: RecordingOptions, pack: OpenPack | None) -> None:
         if pack is not None:
             options = replace(
                 options,
@@ -98,7 +98,9 @@ class PerfRecording:
     @property
     def size(self) -> int:
         """Bytes of PT."""
-        return sum(self._aux_source(part).size for _, parts in self._parts() for part in parts)
+        return sum(
+            self._aux_source(part).size for _, parts in self._chunks_by_stream() for part in parts
+        )
 
     # Packets
 
@@ -110,8 +112,8 @@ class PerfRecording:
             buffers.setdefault(queue, align_snapshots(chunks))
         return buffers
 
-    def _parts(self) -> Iterator[tuple[AuxBuffer, list[list[AuxChunk]]]]:
-        """The chunks of each buffer, grouped by stream."""
+    def _chunks_by_stream(self) -> Iterator[tuple[AuxBuffer, list[list[AuxChunk]]]]:
+        """Yield the chunks of each buffer, grouped by stream."""
         for queue, chunks in self.buffers.items():
             yield queue, group_contiguous(chunks) if self.is_snapshot else [chunks]
 
@@ -127,7 +129,7 @@ class PerfRecording:
         found: dict[int, Scaling] = {}
         if info is not None:
             ratio = info.tsc_ctc_n, info.tsc_ctc_d
-            for _, parts in self._parts():
+            for _, parts in self._chunks_by_stream():
                 for part in parts:
                     for vmcs, offset in guest_offsets(self._aux_source(part), ratio).items():
                         found.setdefault(vmcs, (offset, NO_SCALING[1]))
@@ -138,15 +140,15 @@ class PerfRecording:
     @property
     def images(self) -> Images:
         """The code of all processes over time."""
-        return self._sideband[0]
+        return self._images_and_threads[0]
 
     @property
     def threads(self) -> ThreadTable:
         """Threads, processes, scheduling intervals and losses."""
-        return self._sideband[1]
+        return self._images_and_threads[1]
 
     @cached_property
-    def _sideband(self) -> tuple[Images, ThreadTable]:
+    def _images_and_threads(self) -> tuple[Images, ThreadTable]:
         event, options, pack = self.data.intel_pt, self.options, self._pack
         kernel = None
         if event is not None and not event.attr.flags & AttrFlag.EXCLUDE_KERNEL:
@@ -182,7 +184,7 @@ class PerfRecording:
         return self.data.build_ids | guest_build_ids
 
     def _guest_kernels(self) -> dict[int, KernelFiles]:
-        """The kernel files of the named virtual machines, and of those with records."""
+        """Return the kernel files of the named virtual machines, and of those with records."""
         kernels = dict(self.options.guests)
         for machine in {machine for machine, _ in self.data.guest_ids.values()}:
             named = kernels.get(machine, self.options.guests.get(0, KernelFiles()))
@@ -218,17 +220,17 @@ class PerfRecording:
     # Streams
 
     def streams(self, max_counters: int) -> list[Stream]:
-        """A new `Stream` for each buffer, or for each contiguous part of its snapshots."""
+        """Return a new `Stream` for each buffer, or for each contiguous part of its snapshots."""
         return [
-            self._stream(queue, part, number if len(parts) > 1 else 0, max_counters)
-            for queue, parts in self._parts()
+            self._build_stream(queue, part, number if len(parts) > 1 else 0, max_counters)
+            for queue, parts in self._chunks_by_stream()
             for number, part in enumerate(parts, 1)
         ]
 
-    def _stream(
+    def _build_stream(
         self, queue: AuxBuffer, chunks: list[AuxChunk], part: int, max_counters: int
     ) -> Stream:
-        images, threads = self._sideband
+        images, threads = self._images_and_threads
         ranges: tuple[tuple[int, int], ...] = ()
         if queue.cpu < 0:
             pid, tid = images.pid(queue.tid), queue.tid
@@ -255,7 +257,7 @@ class PerfRecording:
         executed_pids: Iterable[int] = [pid]
         if scope is not None:
             intervals = scope.schedule.intervals
-            executed_pids = (pid for pid, _, guest in intervals.threads() if guest is None)
+            executed_pids = (pid for pid, _, guest in intervals.iterate_threads() if guest is None)
         machine = images.guest_on_cpu(executed_pids)
         source: ByteSource = self._aux_source(chunks)
         if self._guest_scalings:
@@ -270,7 +272,7 @@ class PerfRecording:
             name=threads.names.get(tid),
             part=part,
             thread_scope=scope,
-            recording_losses=self._losses(queue, chunks[0].aux_offset),
+            recording_losses=self._losses_of_buffer(queue, chunks[0].aux_offset),
             clock=self.data.time_conversion,
             images=images,
             kernel_image=images.kernel_image,
@@ -287,17 +289,17 @@ class PerfRecording:
         # Imports NumPy, which a recording without buffers of CPUs does not need.
         from rtit.trace.threads.schedule import ThreadScope, schedule_of_cpu
 
-        images, threads = self._sideband
+        images, threads = self._images_and_threads
         intervals = threads.intervals.intervals_of(cpu)
         if threads.guests is not None:
-            intervals = threads.guests.split(intervals)
+            intervals = threads.guests.split_at_guest_switches(intervals)
             if threads.guests.has_too_many_splits:
                 images.add_problem(TOO_MANY_SPLITS)
         schedule = schedule_of_cpu(intervals, images, self.data)
         return ThreadScope(schedule) if schedule is not None else None
 
-    def _losses(self, queue: AuxBuffer, start: int) -> list[tuple[int, str]]:
-        """Stream offset and reason of each loss in a buffer, from `start` on."""
+    def _losses_of_buffer(self, queue: AuxBuffer, start: int) -> list[tuple[int, str]]:
+        """Return stream offset and reason of each loss in a buffer, from `start` on."""
         return [
             (loss.offset - start, str(loss))
             for loss in self.threads.losses.for_buffer(queue)

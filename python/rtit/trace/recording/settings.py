@@ -114,16 +114,19 @@ def settings_from_perf(
         raise PerfDataError("no Intel PT event describes the trace", source=data.path)
     config = event.attr.config
 
-    def fits(name: str, value: int, bits: int) -> int:
+    def check_bit_width(name: str, value: int, bits: int) -> int:
         if value >> bits:
             message = f"{name} of AUXTRACE_INFO has more than {bits} bits"
             raise PerfDataError(message, source=data.path, value=value)
         return value
 
     return Settings(
-        mtc_freq=fits("mtc_period", info.mtc_period(config), 4),
-        tsc_ctc=(fits("tsc_ctc_n", info.tsc_ctc_n, 32), fits("tsc_ctc_d", info.tsc_ctc_d, 32)),
-        max_nonturbo_ratio=fits("max_nonturbo_ratio", info.max_nonturbo_ratio, 8),
+        mtc_freq=check_bit_width("mtc_period", info.mtc_period(config), 4),
+        tsc_ctc=(
+            check_bit_width("tsc_ctc_n", info.tsc_ctc_n, 32),
+            check_bit_width("tsc_ctc_d", info.tsc_ctc_d, 32),
+        ),
+        max_nonturbo_ratio=check_bit_width("max_nonturbo_ratio", info.max_nonturbo_ratio, 8),
         start_time=start_time,
         no_tnt=bool(config_value(config, "notnt")),
         no_retcomp=bool(config_value(config, "noretcomp")),
@@ -160,11 +163,11 @@ def parse_cpu(text: str) -> Cpu:
 
 
 def check_settings(settings: Settings) -> Settings:
-    """The same settings. Raises UsageError for a number that does not fit its field."""
-    ebx, eax = _numbers("cpuid_15", settings.tsc_ctc, 2)
-    offset, multiplier = _numbers("guest_tsc", settings.guest_tsc, 2)
-    family, model, stepping = _numbers("cpu", settings.cpu or (0, 0, 0), 3)
-    ranges = [_numbers("a filter range", each, 2) for each in settings.ranges]
+    """Return the same settings. Raises UsageError for a number that does not fit its field."""
+    ebx, eax = _check_whole_numbers("cpuid_15", settings.tsc_ctc, 2)
+    offset, multiplier = _check_whole_numbers("guest_tsc", settings.guest_tsc, 2)
+    family, model, stepping = _check_whole_numbers("cpu", settings.cpu or (0, 0, 0), 3)
+    ranges = [_check_whole_numbers("a filter range", each, 2) for each in settings.ranges]
     start = settings.start or Start()
     rules = [
         ("mtc_freq", settings.mtc_freq, 4),
@@ -198,7 +201,7 @@ def limit_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ..
     return tuple(islice(ranges, MAX_RANGES + 1))
 
 
-def _numbers(name: str, given: Iterable[int], count: int) -> tuple[int, ...]:
+def _check_whole_numbers(name: str, given: Iterable[int], count: int) -> tuple[int, ...]:
     try:
         numbers = tuple(operator.index(number) for number in islice(given, count + 1))
     except TypeError:
@@ -239,7 +242,7 @@ def traced_ranges(text: str | None, mappings: Iterable[Mapping]) -> tuple[tuple[
 
 
 def _merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges sorted, with overlapping and adjacent ones merged."""
+    """Return the ranges sorted, with overlapping and adjacent ones merged."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:
@@ -265,17 +268,18 @@ def describe_clocks(data: PerfData) -> Iterator[str]:
     """One line for each clock of a recording, with its conversion. Raises PerfDataError."""
     clock = data.time_conversion
     if clock is not None:
-        yield f"perf's, in ns = {_formula(clock)}"
+        yield f"perf's, in ns = {_format_clock_formula(clock)}"
     named = {each.attr.clockid for each in data.events if each.attr.flags & AttrFlag.USE_CLOCKID}
     for number in sorted(named):
         name = _clock_name(number)
         yield f"records have times of {name}: not perf's, so that packets have others"
     wall = data.wall_clock
     if wall is not None:
-        yield f"{_clock_name(wall.clockid)} {format_seconds(wall.clock)} was {_date(wall.wall)}"
+        date = _format_utc_date(wall.wall)
+        yield f"{_clock_name(wall.clockid)} {format_seconds(wall.clock)} was {date}"
 
 
-def _formula(clock: TimeConversion) -> str:
+def _format_clock_formula(clock: TimeConversion) -> str:
     tsc = "TSC"
     if clock.mask != (1 << 64) - 1:
         tsc = f"({clock.cycles:#x} + (TSC - {clock.cycles:#x} & {clock.mask:#x}))"
@@ -291,7 +295,7 @@ def format_seconds(nanoseconds: int) -> str:
     return f"{nanoseconds // _SECOND}.{nanoseconds % _SECOND:09}"
 
 
-def _date(nanoseconds: int) -> str:
+def _format_utc_date(nanoseconds: int) -> str:
     whole, rest = divmod(nanoseconds, _SECOND)
     try:
         when = _EPOCH + timedelta(seconds=whole)

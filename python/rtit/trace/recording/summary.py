@@ -46,7 +46,7 @@ _SETTING_TEXTS = (
 
 
 def describe_switches(data: PerfData) -> str | None:
-    """How the recording knows which thread had a CPU; None for buffers of threads."""
+    """Return how the recording knows which thread had a CPU; None for buffers of threads."""
     info = data.info
     if info is None or not info.per_cpu_mmaps:
         return None
@@ -54,7 +54,7 @@ def describe_switches(data: PerfData) -> str | None:
 
 
 def describe_settings(data: PerfData) -> Iterator[str]:
-    """The settings of the trace, one sentence each; none without Intel PT."""
+    """Yield the settings of the trace, one sentence each; none without Intel PT."""
     info, event = data.info, data.intel_pt
     if info is None or event is None:
         return
@@ -166,7 +166,7 @@ def summarize_recording(trace: Trace) -> RecordingSummary:
     found.losses.extend(_losses_in_packets(found.buffers))
     known = {each.path for each in found.files}
     found.losses.extend(str(each) for each in trace.image_problems if each.path not in known)
-    found.hints.extend(_advice(trace, found))
+    found.hints.extend(_suggest_remedies(trace, found))
     return found
 
 
@@ -204,7 +204,7 @@ def _machine_facts(
 
 
 def _losses_in_records(trace: Trace) -> Iterator[str]:
-    """The losses that records report."""
+    """Yield the losses that records report."""
     flags: Counter[AuxFlag] = Counter()
     events = 0
     for record in trace.data.records():
@@ -222,7 +222,7 @@ def _losses_in_records(trace: Trace) -> Iterator[str]:
 
 
 def _losses_in_packets(buffers: list[BufferSummary]) -> Iterator[str]:
-    """The losses that packets report."""
+    """Yield the losses that packets report."""
     for each in buffers:
         if each.overflows:
             yield f"{each.title}: {each.overflows:,} times the processor dropped packets (OVF)"
@@ -246,12 +246,12 @@ def _mapped_files(trace: Trace) -> Iterator[MappedFile]:
 
 
 def _without_symbol(path: str) -> str:
-    """The path; for the kernel without the symbol that its record appends."""
+    """Return the path; for the kernel without the symbol that its record appends."""
     end = path.find("]") + 1
     return path[:end] if path.startswith("[") and end else path
 
 
-def _advice(trace: Trace, found: RecordingSummary) -> Iterator[str]:
+def _suggest_remedies(trace: Trace, found: RecordingSummary) -> Iterator[str]:
     if not trace.is_raw and trace.data.info is None:
         yield "nothing in it was traced: record with -e intel_pt//"
         return

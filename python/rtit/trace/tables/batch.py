@@ -1,6 +1,6 @@
 """Columns of decoded data: `Batch` holds some rows, `Table` produces the batches of a stream.
 
-Small numbers in columns are members of a `Category`. A column compares with a member
+Small numbers in columns are members of a `LabelledNumber`. A column compares with a member
 (`rows.end == End.RETURN`), and a number converts to one (`End(rows.end[0]).label`).
 
 NumPy is imported inside the functions that need it, so that commands which only print do not load
@@ -32,7 +32,7 @@ _LABELS = {
 }
 
 
-class Category(IntEnum):
+class LabelledNumber(IntEnum):
     """A number with a name and a printed label."""
 
     @property
@@ -42,14 +42,14 @@ class Category(IntEnum):
 
     @classmethod
     def from_label(cls, label: str) -> Self:
-        """The member with this label. Raises ValueError."""
+        """Return the member with this label. Raises ValueError."""
         found: Self | None = _by_label(cls).get(label)
         if found is None:
             raise ValueError(f"no {cls.__name__} has the label {label!r}")
         return found
 
 
-_C = TypeVar("_C", bound=Category)
+_C = TypeVar("_C", bound=LabelledNumber)
 
 
 @cache
@@ -57,7 +57,7 @@ def _by_label(kind: type[_C]) -> dict[str, _C]:
     return {each.label: each for each in kind}
 
 
-class End(Category):
+class End(LabelledNumber):
     """Why a run of instructions ended: the kind of its last instruction, or an interruption."""
 
     CUT = 0  # no reason in the program: the run continues in the next row
@@ -76,7 +76,7 @@ class End(Category):
     VM_ENTRY = 13  # VMLAUNCH, VMRESUME
 
 
-class EventKind(Category):
+class EventKind(LabelledNumber):
     """Kind of an event, and the meaning of its `ip` and `value`; 0 where nothing is stated."""
 
     ENABLED = 1
@@ -134,7 +134,7 @@ class EventKind(Category):
     """
 
 
-class ErrorClass(Category):
+class ErrorClass(LabelledNumber):
     """Kind of a decoding error."""
 
     BAD_BYTES = 1
@@ -151,7 +151,7 @@ class ErrorClass(Category):
     """
 
 
-class Trust(Category):
+class Trust(LabelledNumber):
     """Status of bytes of a stream in the coverage ledger."""
 
     EXACT = 0
@@ -163,7 +163,7 @@ class Trust(Category):
     """Packets of other threads, which were not requested."""
 
 
-Field = tuple[str, str, "type[Category] | tuple[str, ...] | None"]
+Field = tuple[str, str, "type[LabelledNumber] | tuple[str, ...] | None"]
 """A column: its name, its dtype (u1, u4, u8, i4 or f8), and the category or labels of its numbers.
 """
 
@@ -210,10 +210,10 @@ Address spaces: `space` is the address space of a row's code, 0 for code in no s
 """
 
 
-class _Column:
+class _BatchColumn:
     """A column of a `Batch`: an attribute that becomes an array on first use."""
 
-    def __init__(self, dtype: str, labels: type[Category] | tuple[str, ...] | None) -> None:
+    def __init__(self, dtype: str, labels: type[LabelledNumber] | tuple[str, ...] | None) -> None:
         self.dtype = dtype
         self.labels = labels
 
@@ -229,9 +229,9 @@ class _Column:
         return batch.__dict__.setdefault(self._name, np.asarray(batch.buffers[self._name]))
 
 
-def column(dtype: str, labels: type[Category] | tuple[str, ...] | None = None) -> Any:
+def declare_column(dtype: str, labels: type[LabelledNumber] | tuple[str, ...] | None = None) -> Any:
     """Declare a column of a `Batch`: its dtype, and the category or labels of its numbers."""
-    return _Column(dtype, labels)
+    return _BatchColumn(dtype, labels)
 
 
 class Batch:
@@ -253,7 +253,9 @@ class Batch:
     """The columns as they were passed: arrays, or buffers of numbers."""
 
     def __init_subclass__(cls) -> None:
-        declared = ((name, each) for name, each in vars(cls).items() if isinstance(each, _Column))
+        declared = (
+            (name, each) for name, each in vars(cls).items() if isinstance(each, _BatchColumn)
+        )
         cls.FIELDS = tuple((name, each.dtype, each.labels) for name, each in declared)
         if "TIME_COLUMN" not in vars(cls):
             cls.TIME_COLUMN = "time" if "time" in vars(cls) else None
@@ -297,11 +299,11 @@ class Batch:
         raise AttributeError(f"{type(self).__name__} has no column {name!r}")
 
     def buffer(self, name: str) -> memoryview:
-        """A column of `FIELDS` as a buffer, without loading NumPy."""
+        """Return a column of `FIELDS` as a buffer, without loading NumPy."""
         return memoryview(self.buffers[name])
 
     def column_lists(self) -> Iterator[list[Any]]:
-        """The columns of `FIELDS` as lists of numbers, without loading NumPy."""
+        """Return the columns of `FIELDS` as lists of numbers, without loading NumPy."""
         return (self.buffer(name).tolist() for name, _, _ in self.FIELDS)
 
     @property
@@ -310,11 +312,11 @@ class Batch:
         return *self.FIELDS, *(EXTRA_COLUMNS[name] for name in self.extra_columns)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """All columns by name."""
+        """Return all columns by name."""
         return {name: getattr(self, name) for name, _, _ in self.FIELDS} | dict(self.extra_columns)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with these columns or other attributes changed."""
+        """Return a copy with these columns or other attributes changed."""
         copy = object.__new__(type(self))
         columns = {name: changes[name] for name in changes.keys() & self.buffers.keys()}
         kept = {name: value for name, value in self.__dict__.items() if name not in columns}
@@ -325,17 +327,17 @@ class Batch:
         return copy
 
     def select_rows(self, selector: NDArray[Any] | slice) -> Self:
-        """The rows of a mask or slice."""
+        """Return the rows of a mask or slice."""
         columns = {name: getattr(self, name)[selector] for name, _, _ in self.FIELDS}
         extra = {name: column[selector] for name, column in self.extra_columns.items()}
         return self.replace(**columns, extra_columns=extra)
 
     def with_columns(self, **columns: NDArray[Any]) -> Self:
-        """A copy with more extra columns, which are named in `EXTRA_COLUMNS`."""
+        """Return a copy with more extra columns, which are named in `EXTRA_COLUMNS`."""
         return self.replace(extra_columns={**self.extra_columns, **columns})
 
     def without_columns(self, names: Iterable[str]) -> Self:
-        """A copy without these extra columns."""
+        """Return a copy without these extra columns."""
         extra = {name: each for name, each in self.extra_columns.items() if name not in names}
         return self.replace(extra_columns=extra)
 
@@ -343,7 +345,7 @@ class Batch:
     def concatenate(
         cls, batches: Iterator[Self], extra_columns: tuple[str, ...] = ()
     ) -> dict[str, NDArray[Any]]:
-        """The columns of all batches, concatenated, with the named extra columns."""
+        """Return the columns of all batches, concatenated, with the named extra columns."""
         import numpy as np
 
         fields = (*cls.FIELDS, *(EXTRA_COLUMNS[name] for name in extra_columns))
@@ -410,7 +412,7 @@ class Table(Generic[B]):
         return chain.from_iterable(iter(batch) for batch in self)  # type: ignore[call-overload]
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """All rows: each column as one array."""
+        """Return all rows: each column as one array."""
         return self.batch_type.concatenate(iter(self), self.extra_columns)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -422,12 +424,12 @@ class Table(Generic[B]):
 
 
 def arrow_fields(fields: tuple[Field, ...]) -> list[tuple[str, str, list[str]]]:
-    """The columns as the native Arrow functions take them: labels in place of a category."""
+    """Return the columns as the native Arrow functions take them: labels in place of a category."""
     return [(name, dtype, category_labels(category)) for name, dtype, category in fields]
 
 
-def category_labels(category: type[Category] | tuple[str, ...] | None) -> list[str]:
-    """The label of each number from 0 on; empty for numbers without a meaning."""
+def category_labels(category: type[LabelledNumber] | tuple[str, ...] | None) -> list[str]:
+    """Return the label of each number from 0 on; empty for numbers without a meaning."""
     if category is None or isinstance(category, tuple):
         return list(category or ())
     known = {each.value: each.label for each in category}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rtit.trace.tables.batch import Batch, End, Table, column
+from rtit.trace.tables.batch import Batch, End, Table, declare_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ class BlockIds(Batch):
     A batch has whole runs of instructions.
     """
 
-    id: U32 = column("u4")
+    id: U32 = declare_column("u4")
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.buffer("id").tolist())
@@ -48,23 +48,23 @@ class BlockTable(Batch):
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
-    start: U64 = column("u8")
-    last: U64 = column("u8")
-    instructions: U32 = column("u4")
-    end: U8 = column("u1", End)
-    continues: U8 = column("u1")
-    bits: U8 = column("u1")
+    start: U64 = declare_column("u8")
+    last: U64 = declare_column("u8")
+    instructions: U32 = declare_column("u4")
+    end: U8 = declare_column("u1", End)
+    continues: U8 = declare_column("u1")
+    bits: U8 = declare_column("u1")
 
 
 class InstructionRuns(Batch):
     """Runs of instructions as in `Rows`, without times, offsets and events."""
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
-    start: U64 = column("u8")
-    instructions: U32 = column("u4")
-    last: U64 = column("u8")
-    end: U8 = column("u1", End)
-    bits: U8 = column("u1")
+    start: U64 = declare_column("u8")
+    instructions: U32 = declare_column("u4")
+    last: U64 = declare_column("u8")
+    end: U8 = declare_column("u1", End)
+    bits: U8 = declare_column("u1")
 
 
 class BlockIdTable(Table[BlockIds]):
@@ -74,12 +74,12 @@ class BlockIdTable(Table[BlockIds]):
     """
 
     def __init__(self, new_decoder: Callable[[], _core.StreamDecoder]) -> None:
-        super().__init__(BlockIds, self._decode)
+        super().__init__(BlockIds, self._decode_block_ids)
         self._new_decoder = new_decoder
         self._decoder: _core.StreamDecoder | None = None
         self._blocks: BlockTable | None = None
 
-    def _decode(self) -> Iterator[BlockIds]:
+    def _decode_block_ids(self) -> Iterator[BlockIds]:
         import numpy as np
 
         decoder = self._new_decoder()
@@ -105,7 +105,7 @@ class BlockIdTable(Table[BlockIds]):
         return blocks
 
     def runs(self, batch: BlockIds) -> InstructionRuns:
-        """The runs of a batch of the current iteration."""
+        """Return the runs of a batch of the current iteration."""
         import numpy as np
 
         blocks, ids = self.blocks, batch.id

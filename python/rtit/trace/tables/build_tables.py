@@ -90,7 +90,7 @@ def filtered_table(
     row_filter: RowFilter | None,
     extra_columns: tuple[str, ...] = (),
 ) -> Table[B]:
-    """A table of the selected rows; empty if `row_filter` is None.
+    """Return a table of the selected rows; empty if `row_filter` is None.
 
     `extra_columns`: the extra columns that the batches have. Raises UsageError if rows of this type
     lack the time or address that the filter needs.
@@ -101,22 +101,24 @@ def filtered_table(
     if row_filter == RowFilter():
         return Table(batch_type, batches, extra_columns)
     if SPACE_COLUMNS[0] in extra_columns or row_filter.ranges_by_space is None:
-        return Table(batch_type, lambda: row_filter.filter(batches()), extra_columns)
+        return Table(batch_type, lambda: row_filter.filter_batches(batches()), extra_columns)
     # The filter needs the address space, but the table does not have this column.
     return Table(
         batch_type,
-        lambda: (each.without_columns(SPACE_COLUMNS) for each in row_filter.filter(batches())),
+        lambda: (
+            each.without_columns(SPACE_COLUMNS) for each in row_filter.filter_batches(batches())
+        ),
         extra_columns,
     )
 
 
 def events_from_rows(rows: Iterator[Rows]) -> Iterator[Events]:
-    """The events of batches of rows."""
+    """Return the events of batches of rows."""
     return (each.events for each in rows if len(each.events))
 
 
 def sync_points_from_rows(rows: Iterator[Rows]) -> Iterator[SyncPoints]:
-    """The PSB events of batches of rows, as sync points."""
+    """Yield the PSB events of batches of rows, as sync points."""
     for events in events_from_rows(rows):
         is_psb = events.kind == EventKind.PSB
         if is_psb.any():
@@ -129,8 +131,10 @@ def count_runs(blocks: Table[Rows], max_counters: int = 0) -> RunTotals:
     spaces, dtypes = _space_columns(blocks)
     counter = BoundedCounter(f"u8 u4{dtypes}", max_counters)
     for each in blocks:
-        counter.add(each.start, each.instructions, *(each.extra_columns[name] for name in spaces))
-    start, instructions, *extra, count = counter.columns()
+        counter.add_rows(
+            each.start, each.instructions, *(each.extra_columns[name] for name in spaces)
+        )
+    start, instructions, *extra, count = counter.take_sorted_columns()
     runs = RunTotals(
         start, instructions, count, extra_columns=dict(zip(spaces, extra, strict=True))
     )
@@ -152,8 +156,8 @@ def count_edges(
         extra = {name: each.extra_columns[name] for name in names}
         if by_process:
             extra["pid"] = _merge_kernel_pids(each, extra["pid"])
-        counter.add(each.source, each.target, each.kind, *extra.values())
-    source, target, kind, *columns, count = counter.columns()
+        counter.add_rows(each.source, each.target, each.kind, *extra.values())
+    source, target, kind, *columns, count = counter.take_sorted_columns()
     edges = EdgeTotals(
         source, target, kind, count, extra_columns=dict(zip(names, columns, strict=True))
     )
@@ -161,7 +165,7 @@ def count_edges(
 
 
 def _merge_kernel_pids(branches: Branches, pids: NDArray[Any]) -> NDArray[Any]:
-    """The process of each branch; KERNEL for branches within the kernel."""
+    """Return the process of each branch; KERNEL for branches within the kernel."""
     import numpy as np
 
     is_kernel = np.minimum(branches.source, branches.target) >= np.uint64(KERNEL_START)
@@ -169,7 +173,7 @@ def _merge_kernel_pids(branches: Branches, pids: NDArray[Any]) -> NDArray[Any]:
 
 
 def _space_columns(table: Table[B]) -> tuple[list[str], str]:
-    """The address space columns of a table, and their dtypes."""
+    """Return the address space columns of a table, and their dtypes."""
     names = [name for name in SPACE_COLUMNS if name in table.extra_columns]
     return names, " u4" * len(names)
 

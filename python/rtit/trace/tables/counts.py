@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rtit.trace.tables.batch import Batch, End, column
+from rtit.trace.tables.batch import Batch, End, declare_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,9 +53,9 @@ class RunTotals(Batch):
     is the total of the runs beyond `max_counters`.
     """
 
-    start: U64 = column("u8")
-    instructions: U32 = column("u4")
-    count: U64 = column("u8")
+    start: U64 = declare_column("u8")
+    instructions: U32 = declare_column("u4")
+    count: U64 = declare_column("u8")
     uncounted: int = 0
 
     def __iter__(self) -> Iterator[RunTotal]:
@@ -72,10 +72,10 @@ class EdgeTotals(Batch):
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
-    source: U64 = column("u8")
-    target: U64 = column("u8")
-    kind: U8 = column("u1", End)
-    count: U64 = column("u8")
+    source: U64 = declare_column("u8")
+    target: U64 = declare_column("u8")
+    kind: U8 = declare_column("u1", End)
+    count: U64 = declare_column("u8")
     uncounted_by_kind: Mapping[int, int] = MappingProxyType({})
 
     @property
@@ -199,7 +199,7 @@ class BoundedCounter:
         """The sum of `uncounted_by_kind`."""
         return self.uncounted_by_kind.total()
 
-    def add(self, *columns: NDArray[Any], count: NDArray[Any] | None = None) -> None:
+    def add_rows(self, *columns: NDArray[Any], count: NDArray[Any] | None = None) -> None:
         """Add rows, one array for each key column. `count`: how often each row occurred, or once.
 
         The arrays are kept until they are added up, so they must not change.
@@ -210,24 +210,25 @@ class BoundedCounter:
         self._parts.append([*columns, count])
         self._pending_rows += len(count) + _BATCH_OVERHEAD
         if self._pending_rows > self._counters // 2 + self._max_pending_rows:
-            self._merge()
+            self._merge_equal_rows()
 
-    def columns(self) -> list[NDArray[Any]]:
-        """The sorted key columns and the counts. Empties the counter."""
+    def take_sorted_columns(self) -> list[NDArray[Any]]:
+        """Return the sorted key columns and the counts. Empties the counter."""
         import numpy as np
 
         if self._pending_rows:
-            self._merge()
+            self._merge_equal_rows()
         parts, self._parts, self._counters = self._parts, [], 0
         return parts[0] if parts else [np.zeros(0, each) for each in (*self._dtypes, "u8")]
 
-    def _merge(self) -> None:
+    def _merge_equal_rows(self) -> None:
         import numpy as np
 
         parts, self._parts = self._parts, []
         # Column by column, so that each part's column is freed at once.
         *keys, counts = [
-            _concatenate([part.pop(0) for part in parts]) for _ in range(len(self._dtypes) + 1)
+            _concatenate_arrays([part.pop(0) for part in parts])
+            for _ in range(len(self._dtypes) + 1)
         ]
         order = np.lexsort(keys[::-1])
         is_new = np.zeros(len(order), np.bool_)
@@ -261,7 +262,7 @@ class BoundedCounter:
             self.uncounted_by_kind[kind] += int(dropped[kinds == kind].sum())
 
 
-def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
+def _concatenate_arrays(parts: list[NDArray[Any]]) -> NDArray[Any]:
     import numpy as np
 
     return np.concatenate(parts) if len(parts) > 1 else parts[0]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from rtit.trace.tables.batch import EXTRA_COLUMNS, Batch, ErrorClass, Field, Trust, column
+from rtit.trace.tables.batch import EXTRA_COLUMNS, Batch, ErrorClass, Field, Trust, declare_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,12 +105,12 @@ class Ledger(Batch):
     * `error`: an index into `texts`, the reasons
     """
 
-    start: U64 = column("u8")
-    end: U64 = column("u8")
-    kind: U8 = column("u1", Trust)
-    cause: U8 = column("u1", ErrorClass)
-    value: U64 = column("u8")
-    error: U32 = column("u4", ())
+    start: U64 = declare_column("u8")
+    end: U64 = declare_column("u8")
+    kind: U8 = declare_column("u1", Trust)
+    cause: U8 = declare_column("u1", ErrorClass)
+    value: U64 = declare_column("u8")
+    error: U32 = declare_column("u4", ())
     texts: tuple[str, ...]
 
     def __init__(

@@ -70,7 +70,7 @@ def describe_loops(stream: Stream) -> Iterator[str]:
     for span, each in zip(spans, chain(first, loops, repeat(None)), strict=False):
         text, _, offset = span.error.rpartition(" at offset ")
         if text in exits or len(exits) < _MAX_DESCRIBED_LOOPS:
-            exits.setdefault(text, _LoopExits(offset)).add(each)
+            exits.setdefault(text, _LoopExits(offset)).count_loop_exit(each)
         else:
             omitted += 1
     yield from (f"{text}{each}" for text, each in exits.items())
@@ -79,7 +79,7 @@ def describe_loops(stream: Stream) -> Iterator[str]:
 
 
 def instructions_in_unknown_iterations(trace: Trace, stream: Stream, counted: int) -> int | None:
-    """The number of instructions in loop iterations that the decoded path does not contain.
+    """Return the number of instructions in loop iterations that the decoded path does not contain.
 
     `counted`: the instructions of the decoded path. None if the recording does not have the true
     number, or if the path has other gaps.
@@ -98,7 +98,7 @@ class _LoopExits:
         self._count = self._min_ticks = 0
         self._max_ticks: int | None = 0
 
-    def add(self, loop: UnknownLoop | None) -> None:
+    def count_loop_exit(self, loop: UnknownLoop | None) -> None:
         self._count += 1
         if loop is None or loop.max_ticks is None:
             self._max_ticks = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rtit._core import PACKETS
-from rtit.trace.tables.batch import Batch, column
+from rtit.trace.tables.batch import Batch, declare_column
 from rtit.trace.time.samples import BOUND_COLUMNS, add_time_bounds
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class Packets(Batch):
     """
 
     TIME_COLUMN: ClassVar[str | None] = "time"
-    kind: U8 = column("u1", PACKET_KINDS)
-    detail: U8 = column("u1")
-    offset: U64 = column("u8")
-    payload: U64 = column("u8")
+    kind: U8 = declare_column("u1", PACKET_KINDS)
+    detail: U8 = declare_column("u1")
+    offset: U64 = declare_column("u8")
+    payload: U64 = declare_column("u8")
     end: int
     bad: BadBytes | None
 
@@ -74,17 +74,17 @@ class Packets(Batch):
             yield PacketRow(offset, self.name(index), self.packet_fields(index))
 
     def size(self) -> NDArray[np.uint64]:
-        """The size of each packet in bytes."""
+        """Return the size of each packet in bytes."""
         import numpy as np
 
         return np.diff(self.offset, append=np.uint64(self.end))
 
     def name(self, index: int) -> str:
-        """The name of packet `index`. Raises IndexError."""
+        """Return the name of packet `index`. Raises IndexError."""
         return PACKET_KINDS[int(self.kind[index])]
 
     def packet_fields(self, index: int) -> dict[str, Value]:
-        """The fields of packet `index` by name, as `rtit.packets.Packet` has them. Raises
+        """Return the fields of packet `index` by name, as `rtit.packets.Packet` has them. Raises
         IndexError.
         """
         decode = _FIELD_DECODERS.get(self.name(index))
@@ -107,7 +107,7 @@ def packet_batches(
     """
     from rtit._core import PacketScan
 
-    return _scan(PacketScan(stream, clocks))
+    return _iterate_packet_batches(PacketScan(stream, clocks))
 
 
 def timed_packet_batches(
@@ -118,12 +118,12 @@ def timed_packet_batches(
 
     scan = PacketScan(stream, clocks, timing_samples=True)
     start_time = clocks["start_time"]
-    batches = ((batch, batch.offset) for batch in _scan(scan))
+    batches = ((batch, batch.offset) for batch in _iterate_packet_batches(scan))
     timed = add_time_bounds(scan, start_time, batches, rows_are_packets=True)
     return (each.batch for each in timed)
 
 
-def _scan(scan: _core.PacketScan) -> Iterator[Packets]:
+def _iterate_packet_batches(scan: _core.PacketScan) -> Iterator[Packets]:
     import numpy as np
 
     from rtit.packets import BadBytes
@@ -141,15 +141,15 @@ def _scan(scan: _core.PacketScan) -> Iterator[Packets]:
         )
 
 
-def _tnt(_detail: int, payload: int) -> dict[str, Value]:
+def _tnt_fields(_detail: int, payload: int) -> dict[str, Value]:
     return {"bits": bin(payload)[3:].translate(_LETTERS)}
 
 
-def _ip(detail: int, payload: int) -> dict[str, Value]:
+def _ip_packet_fields(detail: int, payload: int) -> dict[str, Value]:
     return {"ip_bytes": detail, "payload": payload if detail else None}
 
 
-def _flag(detail: int, _payload: int) -> dict[str, Value]:
+def _ip_bit_fields(detail: int, _payload: int) -> dict[str, Value]:
     return {"ip": detail}
 
 
@@ -159,12 +159,12 @@ def _single_field(name: str) -> Callable[[int, int], dict[str, Value]]:
 
 _LETTERS = {ord("0"): "N", ord("1"): "T"}
 _FIELD_DECODERS: dict[str, Callable[[int, int], dict[str, Value]]] = {
-    "TNT": _tnt,
-    "TNT.64": _tnt,
-    "TIP": _ip,
-    "TIP.PGE": _ip,
-    "TIP.PGD": _ip,
-    "FUP": _ip,
+    "TNT": _tnt_fields,
+    "TNT.64": _tnt_fields,
+    "TIP": _ip_packet_fields,
+    "TIP.PGE": _ip_packet_fields,
+    "TIP.PGD": _ip_packet_fields,
+    "FUP": _ip_packet_fields,
     "PIP": lambda detail, payload: {"nr": detail, "cr3": payload},
     "MODE.Exec": lambda detail, _: {
         "csl": detail & 1,
@@ -184,7 +184,7 @@ _FIELD_DECODERS: dict[str, Callable[[int, int], dict[str, Value]]] = {
         "payload_bytes": detail >> 1,
         "payload": payload,
     },
-    "EXSTOP": _flag,
+    "EXSTOP": _ip_bit_fields,
     "MWAIT": lambda _, payload: {"hints": payload & 0xFF, "ext": payload >> 32},
     "PWRE": lambda detail, payload: {
         "hw": detail,
@@ -198,7 +198,7 @@ _FIELD_DECODERS: dict[str, Callable[[int, int], dict[str, Value]]] = {
     },
     "BBP": lambda detail, payload: {"sz": detail, "type": payload},
     "BIP": lambda detail, payload: {"id": detail & 31, "sz": detail >> 5, "payload": payload},
-    "BEP": _flag,
+    "BEP": _ip_bit_fields,
     "CFE": lambda detail, payload: {"ip": detail, "type": payload & 0xFF, "vector": payload >> 8},
     "EVD": lambda detail, payload: {"type": detail, "payload": payload},
     "TRIG": lambda detail, payload: {

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from rtit.trace.tables.batch import Batch, End, EventKind, column
+from rtit.trace.tables.batch import Batch, End, EventKind, declare_column
 from rtit.trace.threads.address_spaces import space_column
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class Events(Batch):
     """Events in stream order. The columns are the fields of `Event`."""
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
-    row: U64 = column("u8")
-    kind: U8 = column("u1", EventKind)
-    ip: U64 = column("u8")
-    value: U64 = column("u8")
-    time: U64 = column("u8")
-    offset: U64 = column("u8")
+    row: U64 = declare_column("u8")
+    kind: U8 = declare_column("u1", EventKind)
+    ip: U64 = declare_column("u8")
+    value: U64 = declare_column("u8")
+    time: U64 = declare_column("u8")
+    offset: U64 = declare_column("u8")
 
     def __iter__(self) -> Iterator[Event]:
         for row, kind, *rest in zip(*self.column_lists(), strict=True):
@@ -85,14 +85,14 @@ class Rows(Batch):
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
-    start: U64 = column("u8")
-    instructions: U32 = column("u4")
-    last: U64 = column("u8")
-    end: U8 = column("u1", End)
-    bits: U8 = column("u1")
-    in_tx: U8 = column("u1")
-    time: U64 = column("u8")
-    offset: U64 = column("u8")
+    start: U64 = declare_column("u8")
+    instructions: U32 = declare_column("u4")
+    last: U64 = declare_column("u8")
+    end: U8 = declare_column("u1", End)
+    bits: U8 = declare_column("u1")
+    in_tx: U8 = declare_column("u1")
+    time: U64 = declare_column("u8")
+    offset: U64 = declare_column("u8")
     events: Events
     first: int
 
@@ -119,7 +119,7 @@ class Rows(Batch):
         )
 
     def select_rows(self, selector: NDArray[Any] | slice) -> Self:
-        """The rows of a mask or slice, without events."""
+        """Return the rows of a mask or slice, without events."""
         return super().select_rows(selector).replace(events=self.events.select_rows(slice(0, 0)))
 
     @classmethod
@@ -152,11 +152,11 @@ class Instructions(Batch):
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
-    ip: U64 = column("u8")
-    size: U8 = column("u1")
-    time: U64 = column("u8")
-    bits: U8 = column("u1")
-    in_tx: U8 = column("u1")
+    ip: U64 = declare_column("u8")
+    size: U8 = declare_column("u1")
+    time: U64 = declare_column("u8")
+    bits: U8 = declare_column("u1")
+    in_tx: U8 = declare_column("u1")
 
     def __iter__(self) -> Iterator[Instruction]:
         return map(Instruction, *self.column_lists())
@@ -178,10 +178,10 @@ class Branches(Batch):
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
-    source: U64 = column("u8")
-    target: U64 = column("u8")
-    kind: U8 = column("u1", End)
-    time: U64 = column("u8")
+    source: U64 = declare_column("u8")
+    target: U64 = declare_column("u8")
+    kind: U8 = declare_column("u1", End)
+    time: U64 = declare_column("u8")
 
     def __iter__(self) -> Iterator[Branch]:
         for source, target, kind, time in zip(*self.column_lists(), strict=True):
@@ -202,9 +202,9 @@ class SyncPoints(Batch):
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
-    offset: U64 = column("u8")
-    ip: U64 = column("u8")
-    time: U64 = column("u8")
+    offset: U64 = declare_column("u8")
+    ip: U64 = declare_column("u8")
+    time: U64 = declare_column("u8")
 
     def __iter__(self) -> Iterator[SyncPoint]:
         return map(SyncPoint, *self.column_lists())

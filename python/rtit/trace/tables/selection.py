@@ -124,7 +124,7 @@ class Selection:
         )
 
     def select_streams(self, streams: Iterable[S]) -> list[S]:
-        """The matching streams, in their order.
+        """Return the matching streams, in their order.
 
         Raises UsageError if the selection names streams and none matches.
         """
@@ -194,7 +194,7 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def _first_tick(clock: TimeConversion, nanoseconds: int) -> int:
-    """The first TSC value at `nanoseconds` or later. May be negative or exceed 64 bits."""
+    """Return the first TSC value at `nanoseconds` or later. May be negative or exceed 64 bits."""
     zero = clock.zero - (1 << 64) if clock.zero >> 63 else clock.zero
     return -(-((nanoseconds - zero) << clock.shift) // clock.mult)
 
@@ -222,7 +222,7 @@ class SelectedRanges:
         self._offsets: dict[tuple[str, str, bytes | None], list[tuple[int, int]]] = {}
 
     def in_processes(self, *pids: int) -> list[SelectedRange] | None:
-        """The ranges in any of the processes, sorted; they may overlap.
+        """Return the ranges in any of the processes, sorted; they may overlap.
 
         None if the selection has neither ranges nor functions. Unknown functions add nothing: see
         `check`.
@@ -240,14 +240,18 @@ class SelectedRanges:
         found = [each for pid in pids if (each := self.in_processes(pid)) is not None]
         return tuple(found) if len(found) == len(pids) else None
 
-    def check(self, pids: Iterable[int]) -> None:
+    def check_functions_exist(self, pids: Iterable[int]) -> None:
         """Raise UsageError for a function that no process has. The error lists similar names."""
         mappings = [mapping for pid in pids for mapping in self._images.mappings(pid)]
         for name in self._selection.functions:
             if any(True for mapping in mappings for _ in self._in_mapping(name, mapping)):
                 continue
             files = {(each.path, each.build_id): each for each in mappings}
-            names = {each for mapping in files.values() for each in self._names(mapping)}
+            names = {
+                each
+                for mapping in files.values()
+                for each in self._function_names_of_mapping(mapping)
+            }
             import difflib
 
             similar = difflib.get_close_matches(name_to_text(name), names, n=5, cutoff=0.5)
@@ -257,7 +261,9 @@ class SelectedRanges:
     def _in_mapping(self, name: str, mapping: Mapping) -> Iterator[SelectedRange]:
         key = (name, mapping.path, mapping.build_id)
         if key not in self._offsets:
-            self._offsets[key] = list(_function_offsets(name, mapping.path, self._symbols(mapping)))
+            self._offsets[key] = list(
+                _function_offsets(name, mapping.path, self._symbols_of_mapping(mapping))
+            )
         size = mapping.end - mapping.start
         for start, end in self._offsets[key]:
             low, high = max(start - mapping.offset, 0), min(end - mapping.offset, size)
@@ -265,19 +271,19 @@ class SelectedRanges:
                 base = mapping.start
                 yield SelectedRange(base + low, base + high, mapping.since, mapping.until)
 
-    def _symbols(self, mapping: Mapping) -> FileSymbols | None:
+    def _symbols_of_mapping(self, mapping: Mapping) -> FileSymbols | None:
         return self._images.files.symbols(mapping.path, mapping.build_id)
 
-    def _names(self, mapping: Mapping) -> Iterator[str]:
-        symbols = self._symbols(mapping)
+    def _function_names_of_mapping(self, mapping: Mapping) -> Iterator[str]:
+        symbols = self._symbols_of_mapping(mapping)
         if symbols is not None:
-            yield from map(_demangled, symbols.names)
+            yield from map(_demangle_name, symbols.names)
 
 
 def _function_offsets(
     name: str, path: str, symbols: FileSymbols | None
 ) -> Iterator[tuple[int, int]]:
-    """The ranges of file offsets that belong to a function name."""
+    """Yield the ranges of file offsets that belong to a function name."""
     bare, at, file = name.rpartition("@")
     names = set(map(name_to_text, (name, bare) if at and _is_file(file, path) else (name,)))
     end_of_last = 0
@@ -287,7 +293,7 @@ def _function_offsets(
         matching = {
             each.offset
             for each in functions
-            if each.name in names or _demangled(each.name) in names
+            if each.name in names or _demangle_name(each.name) in names
         }
         for start, end, owner in zip(*symbols.native.owned_ranges(), strict=True):
             if functions[owner].offset in matching:
@@ -303,7 +309,7 @@ def _is_file(name: str, path: str) -> bool:
     return bool(name) and name in (path, PurePath(path).name)
 
 
-def _demangled(name: str) -> str:
+def _demangle_name(name: str) -> str:
     from rtit._core import demangle
 
     return demangle(name)
@@ -365,9 +371,9 @@ class RowFilter:
         if batch_type.TIME_COLUMN is None and self.selects_by_time:
             raise UsageError(f"rows of {batch_type.__name__} have no time to be selected by")
 
-    def filter(self, batches: Iterator[B]) -> Iterator[B]:
-        """The selected rows of a stream, without empty batches."""
-        selected = (self.select(each) for each in self.stop_after_match(batches))
+    def filter_batches(self, batches: Iterator[B]) -> Iterator[B]:
+        """Return the selected rows of a stream, without empty batches."""
+        selected = (self.select_rows(each) for each in self.stop_after_match(batches))
         found = (each for each in selected if len(each))
         if self.head is not None:
             return _first_rows(found, self.head)
@@ -375,13 +381,13 @@ class RowFilter:
             return _last_rows(found, self.tail)
         return found
 
-    def select(self, batch: B) -> B:
+    def select_rows(self, batch: B) -> B:
         """The rows of one batch with selected time and address; ignores `head` and `tail`."""
-        mask = self.mask(batch)
+        mask = self.selected_row_mask(batch)
         return batch if mask is None or mask.all() else batch.select_rows(mask)
 
     def stop_after_match(self, batches: Iterator[B]) -> Iterator[B]:
-        """The batches up to the first that is later than the selected time as a whole."""
+        """Yield the batches up to the first that is later than the selected time as a whole."""
         last = self.times[1]
         for batch in batches:
             yield batch
@@ -390,8 +396,8 @@ class RowFilter:
                 if int(times[-1]) > last and int(times.min()) > last:
                     return
 
-    def mask(self, batch: Batch) -> NDArray[np.bool_] | None:
-        """Which rows have a selected time and address; None: all."""
+    def selected_row_mask(self, batch: Batch) -> NDArray[np.bool_] | None:
+        """Return the mask of rows with a selected time and address; None for all rows."""
         import numpy as np
 
         mask: NDArray[np.bool_] | None = None
@@ -405,12 +411,12 @@ class RowFilter:
         low, high = (getattr(batch, name) for name in batch.ADDRESS_COLUMNS)
         spaces = batch.extra_columns.get("space")
         if self.ranges_by_space is None or spaces is None:
-            inside = _overlaps(self.ranges, low, high, times)
+            inside = _rows_overlapping_ranges(self.ranges, low, high, times)
         else:
             inside = np.zeros(len(batch), np.bool_)
             for number in np.unique(spaces).tolist():
                 in_space = spaces == number
-                inside[in_space] = _overlaps(
+                inside[in_space] = _rows_overlapping_ranges(
                     self.ranges_by_space[number],
                     low[in_space],
                     high[in_space],
@@ -419,13 +425,13 @@ class RowFilter:
         return inside if mask is None else mask & inside
 
 
-def _overlaps(
+def _rows_overlapping_ranges(
     ranges: Sequence[SelectedRange],
     low: NDArray[Any],
     high: NDArray[Any],
     times: NDArray[Any] | None,
 ) -> NDArray[np.bool_]:
-    """Which rows, given by lowest and highest address, overlap a range, if `times` is None ever."""
+    """Return the mask of rows that overlap a range, at any time if `times` is None."""
     import numpy as np
 
     inside = np.zeros(len(low), np.bool_)

@@ -53,7 +53,7 @@ def has_no_process(pids: NDArray[Any]) -> NDArray[Any]:
 
 
 def space_column(column: _core.Column, rows: int) -> NDArray[Any]:
-    """The space of each row. The native column is empty if all rows are in space 0."""
+    """Return the space of each row. The native column is empty if all rows are in space 0."""
     import numpy as np
 
     return np.asarray(column) if len(column) or not rows else np.zeros(rows, np.uint32)
@@ -62,7 +62,7 @@ def space_column(column: _core.Column, rows: int) -> NDArray[Any]:
 def native_spaces(
     spaces: Spaces | None,
 ) -> dict[tuple[int, int] | tuple[int, int, int], _core.Space] | None:
-    """The spaces for the native decoder, in the same order.
+    """Return the spaces for the native decoder, in the same order.
 
     Raises UsageError for an invalid key, and for two forms of the same key.
     """

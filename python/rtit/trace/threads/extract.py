@@ -44,16 +44,16 @@ class ThreadFilter:
         self._early_events: list[Events] = []
         """Events before the first row."""
 
-    def filter(self, batches: Iterator[B]) -> Iterator[B]:
-        """The selected rows of a whole stream, batch by batch."""
+    def filter_batches(self, batches: Iterator[B]) -> Iterator[B]:
+        """Yield the selected rows of a whole stream, batch by batch."""
         batch = None
         for batch in batches:
-            yield self.select(batch)
+            yield self.select_rows(batch)
         if self._early_events and isinstance(batch, Rows):
-            yield batch.replace(events=_concatenate(self._early_events))
+            yield batch.replace(events=_concatenate_event_tables(self._early_events))
 
-    def select(self, batch: B) -> B:
-        """The selected rows of the next batch."""
+    def select_rows(self, batch: B) -> B:
+        """Return the selected rows of the next batch."""
         selected = _is_selected(batch, self._tids)
         if isinstance(batch, Rows):
             return self._select_with_events(batch, selected)  # type: ignore[return-value]
@@ -65,7 +65,7 @@ class ThreadFilter:
                 self._early_events.append(rows.events)
                 return rows.select_rows(selected)
             self._last_row_selected = bool(selected[0])
-        events = _concatenate([*self._early_events, rows.events])
+        events = _concatenate_event_tables([*self._early_events, rows.events])
         self._early_events.clear()
         # `started`: rows of this batch that had started when an event occurred, so that the event
         # belongs to row `started - 1`; 0 is the last row of the batch before. An event can be ahead
@@ -117,8 +117,8 @@ class ThreadAccounting:
         for end, count in enumerate(counts):
             self._branches_by_end[end] += int(count)
 
-    def ledger(self, rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
-        """The stream's ledger, with bytes of other threads as `elsewhere`."""
+    def ledger_of_threads(self, rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
+        """Return the stream's ledger, with bytes of other threads as `elsewhere`."""
         return _merge_elsewhere(self._split_at_boundaries(rows))
 
     def _split_at_boundaries(self, rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
@@ -134,10 +134,10 @@ class ThreadAccounting:
             if at < end or start == end:
                 yield _ledger_row(at, end, rest, selected=selected)
 
-    def counts(self, stream_counts: Counts, ledger_rows: Iterable[LedgerRow]) -> Counts:
+    def counts_of_threads(self, stream_counts: Counts, ledger_rows: Iterable[LedgerRow]) -> Counts:
         """The stream's totals, with instructions, branches and bytes of the selected threads."""
         sizes = dict.fromkeys((trust.label for trust in Trust), 0)
-        for start, end, trust, *_ in self.ledger(ledger_rows):
+        for start, end, trust, *_ in self.ledger_of_threads(ledger_rows):
             sizes[trust] += end - start
         return replace(
             stream_counts,
@@ -156,7 +156,7 @@ def _is_selected(batch: Batch, tids: list[int]) -> NDArray[np.bool_]:
     return np.isin(batch.extra_columns["tid"], tids)
 
 
-def _concatenate(parts: list[Events]) -> Events:
+def _concatenate_event_tables(parts: list[Events]) -> Events:
     if len(parts) == 1:
         return parts[0]
     names = tuple(parts[0].extra_columns)

@@ -103,8 +103,8 @@ class ThreadSchedule:
         """Names of the columns that `ThreadAttribution` adds."""
         return ("tid", "pid", *(GUEST_COLUMNS if self.has_guests else ()))
 
-    def interval(self, ordinal: int) -> SchedulingInterval | None:
-        """The interval with this ordinal; None for ordinal 0."""
+    def interval_by_ordinal(self, ordinal: int) -> SchedulingInterval | None:
+        """Return the interval with this ordinal; None for ordinal 0."""
         return self.intervals[ordinal - 1] if ordinal > 0 else None
 
     def last_start(self, tid: int) -> int:
@@ -116,7 +116,9 @@ class ThreadSchedule:
         return dict(zip(self.intervals.tid, self.intervals.start, strict=True))
 
     @cached_property
-    def code(self) -> tuple[array[int], list[IntervalCode], list[list[tuple[int, Image]]]]:
+    def code_of_intervals(
+        self,
+    ) -> tuple[array[int], list[IntervalCode], list[list[tuple[int, Image]]]]:
         """For each interval an index into the two lists: the distinct `IntervalCode` values in
         order of first appearance, and the pids and images of each.
 
@@ -124,7 +126,7 @@ class ThreadSchedule:
         """
         unknown, index_of, indices = Image(), dict[IntervalCode, int](), array("I")
         images_of: list[list[tuple[int, Image]]] = []
-        for pid, tid, guest in self.intervals.threads():
+        for pid, tid, guest in self.intervals.iterate_threads():
             image, process, kernel = self.images.find_image(pid) or unknown, None, None
             if guest is not None:
                 guest_pids = guest_process_pid(pid, guest.pid), guest_kernel_pid(pid)
@@ -157,18 +159,18 @@ class ThreadScope:
     selected: tuple[ThreadId, ...] | None = None
     """None: all threads."""
 
-    def only(self, *threads: ThreadId) -> ThreadScope:
-        """The same schedule with only these threads selected."""
+    def select_threads(self, *threads: ThreadId) -> ThreadScope:
+        """Return the same schedule with only these threads selected."""
         return replace(self, selected=threads)
 
     @property
-    def tids(self) -> frozenset[int] | None:
+    def selected_tids(self) -> frozenset[int] | None:
         """The selected threads; None: all."""
         return None if self.selected is None else frozenset(tid for _, tid in self.selected)
 
     @property
     def thread_count(self) -> int:
-        """How many threads are selected; if all are, how many had the CPU."""
+        """The number of selected threads; if all are selected, of those that had the CPU."""
         if self.selected is not None:
             return len(self.selected)
         return len(set(self.schedule.intervals.tid))
@@ -181,17 +183,17 @@ class ThreadScope:
     @property
     def tids_to_extract(self) -> frozenset[int] | None:
         """The threads whose rows must be extracted after decoding; None: keep all rows."""
-        return None if self.skips_others else self.tids
+        return None if self.skips_others else self.selected_tids
 
     def for_decoder(self) -> tuple[Buffer, Buffer, list[IntervalCode]]:
         """Columns for the native decoder: start (TSC, u64) and code index (u32) of each interval,
         and the codes that the indices refer to.
         """
         starts = self.schedule.intervals.start
-        indices, codes, _ = self.schedule.code
+        indices, codes, _ = self.schedule.code_of_intervals
         if not self.skips_others:
             return starts, indices, codes
-        wanted, kept = self._followed()
+        wanted, kept = self._decoded_intervals()
         old = np.asarray(indices)
         new_index = np.zeros(len(codes), np.uint32)
         new_index[kept] = np.arange(2, 2 + len(kept))
@@ -201,23 +203,23 @@ class ThreadScope:
         return starts, np.where(wanted, new_index[old], idle).data, new_codes
 
     def other_images(self, first: Image) -> list[tuple[int, Image]]:
-        """The pids and images of `for_decoder`, each image once, without `first`.
+        """Return the pids and images of `for_decoder`, each image once, without `first`.
 
         In order of first appearance: the native decoder numbers address spaces in this order.
         """
         pid_of: dict[Image, int] = {}
-        for index in self._followed()[1]:
-            for pid, image in self.schedule.code[2][index]:
+        for index in self._decoded_intervals()[1]:
+            for pid, image in self.schedule.code_of_intervals[2][index]:
                 pid_of.setdefault(image, pid)
         pid_of.pop(first, None)
         return [(pid, image) for image, pid in pid_of.items()]
 
-    def _followed(self) -> tuple[NDArray[np.bool_], list[int]]:
-        """Which intervals are decoded, and their distinct code indices in order of appearance."""
-        indices = np.asarray(self.schedule.code[0])
+    def _decoded_intervals(self) -> tuple[NDArray[np.bool_], list[int]]:
+        """Return the mask of decoded intervals, and their distinct code indices in order."""
+        indices = np.asarray(self.schedule.code_of_intervals[0])
         wanted = np.ones(len(indices), bool)
         if self.skips_others:
-            wanted = np.isin(np.asarray(self.schedule.intervals.tid), [*(self.tids or ())])
+            wanted = np.isin(np.asarray(self.schedule.intervals.tid), [*(self.selected_tids or ())])
         kept, first = np.unique(indices[wanted], return_index=True)
         return wanted, kept[np.argsort(first)].tolist()
 
@@ -248,8 +250,8 @@ class ThreadAttribution:
         self._end_of_thread = 0
         """Ordinal of the last interval before another thread's, seen from `_current`; a cache."""
 
-    def attribute(self, batch: B, reached: int) -> B:
-        """The batch with thread columns. `reached`: ordinal of the decoder's interval."""
+    def add_thread_columns(self, batch: B, reached: int) -> B:
+        """Return the batch with thread columns. `reached`: ordinal of the decoder's interval."""
         self._current = max(self._current, reached)
         ordinals = np.full(len(batch), self._current, np.int64)
         for row in self._switch_rows(batch):
@@ -258,18 +260,18 @@ class ThreadAttribution:
             elif self._may_switch_at(batch, row, reached):
                 self._current = self._next_thread()
                 ordinals[row:] = self._current
-        columns = {name: self._lookup(name, ordinals) for name in ("tid", "pid")}
+        columns = {name: self._look_up_interval_column(name, ordinals) for name in ("tid", "pid")}
         if self._guest_spaces is not None:
             in_guest = np.zeros(len(batch), bool)
             if "space" in batch.extra_columns:
                 in_guest = np.isin(batch.extra_columns["space"], self._guest_spaces)
             for name in GUEST_COLUMNS:
-                found = self._lookup(name, ordinals)
+                found = self._look_up_interval_column(name, ordinals)
                 # Negative also where an interval has no guest.
                 columns[name] = np.where(in_guest & (found >= 0), found, np.int32(UNKNOWN))
         return batch.with_columns(**columns)
 
-    def _lookup(self, name: str, ordinals: NDArray[np.int64]) -> NDArray[np.int32]:
+    def _look_up_interval_column(self, name: str, ordinals: NDArray[np.int64]) -> NDArray[np.int32]:
         column = np.asarray(getattr(self._intervals, name))
         return np.where(ordinals > 0, column[np.maximum(ordinals, 1) - 1], np.int32(UNKNOWN))
 
@@ -326,7 +328,7 @@ class ThreadAttribution:
 
 
 def threads_in(batches: Iterable[Batch]) -> list[ThreadId]:
-    """The distinct (pid, tid) of rows with thread columns, in order of first appearance."""
+    """Return the distinct (pid, tid) of rows with thread columns, in order of first appearance."""
     found: dict[ThreadId, None] = {}
     for batch in batches:
         tids = batch.extra_columns["tid"]
@@ -372,7 +374,7 @@ def _has_several_threads(
 ) -> bool:
     tids = (
         tid
-        for pid, tid, _ in intervals.threads()
+        for pid, tid, _ in intervals.iterate_threads()
         if counts_unknown_code or images.find_image(pid) is not None
     )
     first = next(tids, None)

@@ -29,7 +29,7 @@ MAX_FORCED_FACTOR = 1 << 8
 _INTERVAL_BYTES = 8
 
 
-class _Thread(NamedTuple):
+class _SelectableThread(NamedTuple):
     """The properties of a thread that a selection tests."""
 
     pid: int
@@ -101,7 +101,7 @@ class ThreadSplitter:
         return [
             each
             for each in threads
-            if where.matches(_Thread(*each, stream.cpu, names.get(each[1])))
+            if where.matches(_SelectableThread(*each, stream.cpu, names.get(each[1])))
         ]
 
     def _executed_threads(self, stream: Stream) -> list[ThreadId]:

@@ -57,7 +57,7 @@ def check_guest_tsc(given: GuestTsc) -> None:
                 raise UsageError(f"guest_tsc of VMCS {vmcs:#x}: it cannot be {scaling}")
 
 
-class _Tsc(NamedTuple):
+class _TscSample(NamedTuple):
     """A TSC packet with the CTC and FastCounter of the TMA after it; None without one."""
 
     offset: int
@@ -80,7 +80,7 @@ class HostTimeSource:
         return self.source.size
 
     def chunks(self) -> Iterator[memoryview]:
-        """All bytes, with converted TSC packets."""
+        """Yield all bytes, with converted TSC packets."""
         payloads = self._converted_payloads()
         pending: deque[tuple[int, bytes]] = deque()
         """Payloads that are not yet written, or that reach into the next chunk."""
@@ -117,7 +117,7 @@ class HostTimeSource:
 
 
 def guest_offsets(source: ByteSource, tsc_ctc: tuple[int, int]) -> dict[int, int]:
-    """The TSC offset of each unscaled guest by VMCS pointer, accurate to some ticks.
+    """Return the TSC offset of each unscaled guest by VMCS pointer, accurate to some ticks.
 
     `tsc_ctc`: TSC ticks for each crystal tick, as a fraction. A guest has no offset if there are no
     TMA packets, if so much time passed between TSC packets of the host that CTC wrapped, or if no
@@ -126,15 +126,15 @@ def guest_offsets(source: ByteSource, tsc_ctc: tuple[int, int]) -> dict[int, int
     used.
     """
     offset_counts: dict[int, Counter[int]] = {}
-    host: _Tsc | None = None
-    guests: list[_Tsc] = []
+    host: _TscSample | None = None
+    guests: list[_TscSample] = []
     """Since the last TSC packet of the host."""
     for each in _tsc_packets(source):
         if each.vmcs is not None:
             guests = [*guests[-_MAX_PENDING:], each]
             continue
         for guest in guests:
-            offset = _offset(host, guest, each, tsc_ctc) if host is not None else None
+            offset = _guest_tsc_offset(host, guest, each, tsc_ctc) if host is not None else None
             if offset is None or guest.vmcs is None:
                 continue
             if guest.vmcs in offset_counts or len(offset_counts) < _MAX_GUESTS:
@@ -147,7 +147,7 @@ def guest_offsets(source: ByteSource, tsc_ctc: tuple[int, int]) -> dict[int, int
 
 
 def _majority_offset(counts: Counter[int]) -> int | None:
-    """The offset with more than half of the samples."""
+    """Return the offset with more than half of the samples."""
 
     def total_near(offset: int) -> int:
         near = range(-_ROUNDING, _ROUNDING + 1)
@@ -157,8 +157,10 @@ def _majority_offset(counts: Counter[int]) -> int | None:
     return min(found, key=lambda offset: (-counts[offset], offset), default=None)
 
 
-def _offset(host: _Tsc, guest: _Tsc, later: _Tsc, tsc_ctc: tuple[int, int]) -> int | None:
-    """The offset of a guest's TSC packet between two of the host; None if unknown."""
+def _guest_tsc_offset(
+    host: _TscSample, guest: _TscSample, later: _TscSample, tsc_ctc: tuple[int, int]
+) -> int | None:
+    """Return the offset of a guest's TSC packet between two of the host; None if unknown."""
     numerator, denominator = tsc_ctc
     if host.tma is None or guest.tma is None or not (numerator and denominator):
         return None
@@ -170,17 +172,17 @@ def _offset(host: _Tsc, guest: _Tsc, later: _Tsc, tsc_ctc: tuple[int, int]) -> i
     return (guest.tsc - host.tsc - passed) % (1 << _TSC_BITS)
 
 
-def _tsc_packets(source: ByteSource) -> Iterator[_Tsc]:
-    """The TSC packets in order, each with its guest."""
+def _tsc_packets(source: ByteSource) -> Iterator[_TscSample]:
+    """Yield the TSC packets in order, each with its guest."""
     import numpy as np
 
     kinds = [PACKET_KINDS.index(name) for name in _KINDS]
     psb, psbend, ovf, pip, vmcs, tsc, tma = kinds
     in_guest, pointer, in_psb_plus = False, None, False
-    pending: list[_Tsc] = []
+    pending: list[_TscSample] = []
     """In a PSB+ all TSC packets wait for its PIP and VMCS; otherwise one waits for its TMA."""
 
-    def flush() -> list[_Tsc]:
+    def take_pending_sample() -> list[_TscSample]:
         found, pending[:] = list(pending), []
         current = pointer if in_guest else None
         return [each._replace(vmcs=current) for each in found] if in_psb_plus else found
@@ -197,13 +199,13 @@ def _tsc_packets(source: ByteSource) -> Iterator[_Tsc]:
                 continue
             # Outside of a PSB+ the TMA follows directly.
             if not in_psb_plus or kind in (psb, psbend, ovf) or len(pending) > _MAX_PENDING:
-                yield from flush()
+                yield from take_pending_sample()
             if kind == pip:
                 in_guest = bool(detail & 1)
             elif kind == vmcs:
                 pointer = payload
             elif kind == tsc:
-                pending.append(_Tsc(offset, payload, pointer if in_guest else None, None))
+                pending.append(_TscSample(offset, payload, pointer if in_guest else None, None))
             else:
                 in_psb_plus = kind == psb
-    yield from flush()
+    yield from take_pending_sample()

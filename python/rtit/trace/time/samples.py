@@ -142,7 +142,7 @@ class TimingSamples:
                 last = first - 1
         return int(rows["offset"][known[last]]) if last >= 0 else -1
 
-    def bounds(
+    def time_bounds_of_rows(
         self,
         number: NDArray[np.uint64],
         offset: NDArray[np.uint64],
@@ -157,7 +157,7 @@ class TimingSamples:
         import numpy as np
 
         at = np.searchsorted(self.rows["number"], number, "right") - 1
-        lower, upper = self._bounds()
+        lower, upper = self._time_bounds_of_samples()
         earliest = lower[at]
         side: Literal["left", "right"] = "left" if rows_are_packets else "right"
         # The first sample is the start of the stream, not a packet.
@@ -166,7 +166,7 @@ class TimingSamples:
         # The TSC may have gone back.
         return at, earliest, np.maximum(latest, earliest)
 
-    def _bounds(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    def _time_bounds_of_samples(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """For each sample the earliest time of code after it and the latest time of code before it;
         of the latter one more for code before the end.
         """
@@ -183,11 +183,11 @@ class TimingSamples:
         high = np.where(exact, known["cycles"], next_cyc["cycles"])
         # Gap i is between the known samples i-1 and i; also before the first and after the last.
         gap = np.searchsorted(at, indices, "right")
-        start, end = _around(known["time"])
-        low_start, low_end = _around(known["cycles"])
-        high_start, high_end = _around(high)
-        bounded_start, bounded_end = _around(exact | in_span)
-        span_start, span_end = _around(known["span"])
+        start, end = _values_around_gaps(known["time"])
+        low_start, low_end = _values_around_gaps(known["cycles"])
+        high_start, high_end = _values_around_gaps(high)
+        bounded_start, bounded_end = _values_around_gaps(exact | in_span)
+        span_start, span_end = _values_around_gaps(known["span"])
         chained = np.append(known["chained"], False)
         chained[:1] = False
         ticks = end - start
@@ -200,18 +200,18 @@ class TimingSamples:
         good &= (high_end > high_start) & (passes < _MAX_DISTANCE)
         selected = np.flatnonzero(good[gap])
         at_gap = gap[selected]
-        passed = _signed(cycles[selected], high_start[at_gap]) - _SLACK
+        passed = _signed_differences(cycles[selected], high_start[at_gap]) - _SLACK
         reached = passed * ticks[at_gap] / passes[at_gap]
-        reached = np.floor(reached - _drift(reached, ticks[at_gap])) - _SLACK
+        reached = np.floor(reached - _max_clock_drift(reached, ticks[at_gap])) - _SLACK
         lower[selected] += reached.clip(0, ticks[at_gap]).astype(np.uint64)
 
         passes = low_end - low_start
         good = linked & (low_end > low_start) & (passes < _MAX_DISTANCE)
         selected = np.flatnonzero(good[gap] & counted)
         at_gap = gap[selected]
-        passed = _signed(cycles[selected], low_start[at_gap]) + _SLACK
+        passed = _signed_differences(cycles[selected], low_start[at_gap]) + _SLACK
         reached = passed * ticks[at_gap] / passes[at_gap]
-        reached = np.ceil(reached + _drift(reached, ticks[at_gap])) + _SLACK
+        reached = np.ceil(reached + _max_clock_drift(reached, ticks[at_gap])) + _SLACK
         upper[selected] = start[at_gap] + reached.clip(0, ticks[at_gap]).astype(np.uint64)
         # A sample without time and cycles has the upper bound of the next one with either.
         has_bound = np.append(np.flatnonzero(rows["known"] | counted), len(rows))
@@ -219,24 +219,28 @@ class TimingSamples:
         return lower, np.append(upper[has_bound[np.searchsorted(has_bound, indices)]], upper[-1])
 
 
-def _around(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The values of the known samples before and after each gap; zero if there is none."""
+def _values_around_gaps(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the values of the known samples before and after each gap; zero if there is none."""
     import numpy as np
 
     nothing = np.zeros(1, values.dtype)
     return np.append(nothing, values), np.append(values, nothing)
 
 
-def _signed(values: NDArray[np.uint64], others: NDArray[np.uint64]) -> NDArray[np.float64]:
+def _signed_differences(
+    values: NDArray[np.uint64], others: NDArray[np.uint64]
+) -> NDArray[np.float64]:
     """Signed differences, which must fit 64 bits."""
     import numpy as np
 
     return (values - others).astype(np.int64).astype(np.float64)
 
 
-def _drift(reached: NDArray[np.float64], ticks: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """How far time may deviate from a straight line at `reached` ticks after the first of two known
-    samples that are `ticks` apart.
+def _max_clock_drift(
+    reached: NDArray[np.float64], ticks: NDArray[np.uint64]
+) -> NDArray[np.float64]:
+    """Return how far time may deviate from a straight line at `reached` ticks after the first of
+    two known samples that are `ticks` apart.
     """
     import numpy as np
 
@@ -269,12 +273,12 @@ class _PendingBatch(NamedTuple):
 
     def is_before(self, offset: int) -> bool:
         """Whether all rows and events were reported before the packet at an offset."""
-        offsets = [self.offset, *(each.offset for each in _events(self.batch))]
+        offsets = [self.offset, *(each.offset for each in _event_tables_of_batch(self.batch))]
         return all(int(each.max()) < offset for each in offsets if len(each))
 
     def first_sample(self) -> int:
-        """The lowest sample number of all rows and events."""
-        batches = (self.batch, *_events(self.batch))
+        """Return the lowest sample number of all rows and events."""
+        batches = (self.batch, *_event_tables_of_batch(self.batch))
         return min(int(each.time.min()) for each in batches if len(each))
 
     def last_sample(self, default: int) -> int:
@@ -296,10 +300,12 @@ def _with_times(
     *,
     rows_are_packets: bool = False,
 ) -> TimedBatch[B]:
-    """The batch with times in place of sample numbers, and with bounds."""
+    """Return the batch with times in place of sample numbers, and with bounds."""
     import numpy as np
 
-    at, earliest, latest = samples.bounds(batch.time, offset, rows_are_packets=rows_are_packets)
+    at, earliest, latest = samples.time_bounds_of_rows(
+        batch.time, offset, rows_are_packets=rows_are_packets
+    )
     columns = {
         "earliest": earliest,
         "latest": latest,
@@ -314,7 +320,7 @@ def _with_times(
     return TimedBatch(batch.replace(time=time, extra_columns=extra), span)
 
 
-def _events(batch: Batch) -> list[Events]:
+def _event_tables_of_batch(batch: Batch) -> list[Events]:
     return [batch.events] if isinstance(batch, Rows) else []
 
 
@@ -337,7 +343,7 @@ def add_time_bounds(
     needed_from = 0
     for batch, offset in batches:
         samples.read_new()
-        if len(batch) or any(map(len, _events(batch))):
+        if len(batch) or any(map(len, _event_tables_of_batch(batch))):
             pending.append(_PendingBatch(batch, np.asarray(offset)))
         final_before = samples.final_before
         while pending and (
@@ -380,7 +386,7 @@ class _OpenStretch:
         self._instructions = 0
 
     def add_batch(self, batch: Batch, span: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """The column of a batch. Rows of the open stretch are NaN until the stretch ends."""
+        """Return the column of a batch. Rows of the open stretch are NaN until the stretch ends."""
         import numpy as np
 
         ipc = np.full(len(batch), np.nan)
@@ -397,7 +403,7 @@ class _OpenStretch:
             counts[0] += self._instructions
             self.pieces.append(ipc[: starts[1] if len(starts) > 1 else len(ipc)])
         else:
-            self._close(int(cycles[0]), is_counted=bool(self._span == span[0]))
+            self._end_stretch(int(cycles[0]), is_counted=bool(self._span == span[0]))
             self.pieces = []
         if len(starts) > 1:
             is_known = (span[1:] == span[:-1]) & (cycles[1:] > cycles[:-1]) & (cycles[:-1] > 0)
@@ -413,7 +419,7 @@ class _OpenStretch:
         self._instructions = int(counts[-1])
         return ipc
 
-    def _close(self, cycles: int, *, is_counted: bool) -> None:
+    def _end_stretch(self, cycles: int, *, is_counted: bool) -> None:
         """End the stretch at this number of cycles."""
         if is_counted and cycles > self._cycles > 0:
             for piece in self.pieces:

@@ -2,7 +2,7 @@
 33.4.2.5).
 
 These are nearly all events of a trace, so each begins with the case that nothing but its own packet
-can happen (State.plain). The other case is the whole rule, and gives the same packets.
+can happen (UnitState.plain). The other case is the whole rule, and gives the same packets.
 
 All addresses are effective IPs; `ip` is the branch's own, which no packet carries. IllegalEvent for
 one that has more than 64 bits.
@@ -21,7 +21,7 @@ from rtit.unit.control_flow_packets import (
 )
 from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address, stop_tracing, update_enables, update_packet_en
-from rtit.unit.illegal_events import require, require_addresses
+from rtit.unit.illegal_events import require_addresses, require_legal
 from rtit.unit.stream import commit
 from rtit.unit.timing_packets import emit_cyc, emit_cyc_if_due
 
@@ -131,7 +131,7 @@ def ret(unit: Unit, ip: int, target: int, operand_size: int | None = None) -> No
         require_addresses(target)
     if operand_size is not None:
         sizes = f"the operand of RET has 16, 32 or 64 bits, not {operand_size}"
-        require(operand_size in CODE_BITS, sizes)
+        require_legal(operand_size in CODE_BITS, sizes)
     state = unit.state
     if state.branch_fast_path:
         state.ip = target

@@ -12,7 +12,7 @@ from rtit.unit.arch_state import ArchState
 from rtit.unit.core import Unit
 from rtit.unit.events.event_trace import CfeType, EventReport, page_fault_report
 from rtit.unit.events.transfers import transfer
-from rtit.unit.illegal_events import require, require_addresses, require_no_transaction
+from rtit.unit.illegal_events import require_addresses, require_legal, require_no_transaction
 from rtit.unit.state import SavedByAex
 
 
@@ -23,7 +23,7 @@ def enclave_enter(unit: Unit, ip: int, target: int, *, debug: bool, opt_in: bool
     Parameters.debug_enclave `opt_in`. Raises IllegalEvent in an enclave or outside CPL 3.
     """
     needed = unit.parameters.debug_enclave == "opt_in"
-    _enter(unit, ip, target, opted_out=not debug or (needed and not opt_in))
+    _enter_enclave(unit, ip, target, opted_out=not debug or (needed and not opt_in))
 
 
 def enclave_resume(unit: Unit, ip: int, target: int | None = None) -> None:
@@ -33,16 +33,18 @@ def enclave_resume(unit: Unit, ip: int, target: int | None = None) -> None:
     Raises IllegalEvent in an enclave, outside CPL 3, and without such an exit.
     """
     state = unit.state
-    require(bool(state.ssa), "ERESUME is executed, but no asynchronous exit has saved a state")
+    require_legal(
+        bool(state.ssa), "ERESUME is executed, but no asynchronous exit has saved a state"
+    )
     *rest, saved = state.ssa
-    _enter(unit, ip, saved.ip if target is None else target, opted_out=saved.opted_out)
+    _enter_enclave(unit, ip, saved.ip if target is None else target, opted_out=saved.opted_out)
     state.ssa = tuple(rest)
 
 
-def _enter(unit: Unit, ip: int, target: int, *, opted_out: bool) -> None:
+def _enter_enclave(unit: Unit, ip: int, target: int, *, opted_out: bool) -> None:
     arch = unit.state.arch
-    require(not arch.in_enclave, "an enclave is entered from an enclave")
-    require(arch.privilege == 3, f"an enclave is entered at CPL {arch.privilege}")
+    require_legal(not arch.in_enclave, "an enclave is entered from an enclave")
+    require_legal(arch.privilege == 3, f"an enclave is entered at CPL {arch.privilege}")
     source = None if opted_out and unit.parameters.enclave_entry_fup == "tip_only" else ip
     arch = replace(arch, in_enclave=True, opted_out_enclave=opted_out)
     transfer(unit, target, arch, event_ip=source)
@@ -92,5 +94,5 @@ def leave_enclave(unit: Unit, ip: int) -> ArchState:
 
 
 def _without_enclave(unit: Unit, arch: ArchState, what: str) -> ArchState:
-    require(unit.state.arch.in_enclave, f"{what} happens outside an enclave")
+    require_legal(unit.state.arch.in_enclave, f"{what} happens outside an enclave")
     return replace(arch, in_enclave=False, opted_out_enclave=False)

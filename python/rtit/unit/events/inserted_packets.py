@@ -16,7 +16,7 @@ from rtit.unit import overflow
 from rtit.unit.control_flow_packets import emit_fup, flush_tnt
 from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address
-from rtit.unit.illegal_events import require, require_addresses, require_bits
+from rtit.unit.illegal_events import require_addresses, require_bits, require_legal
 from rtit.unit.stream import commit, insert_psb_now, resolve_overflow, write_packets
 from rtit.unit.timing_packets import advance_to_cycle, emit_cyc, emit_cyc_if_due
 
@@ -32,7 +32,7 @@ def ptwrite(unit: Unit, ip: int, next_ip: int, value: int, size: int = 8) -> Non
     """
     if not unit.profile.ptwrite:
         raise UndefinedOpcode("PTWRITE is not supported: CPUID.(14H,0):EBX[4] is 0")
-    require(
+    require_legal(
         size in _PAYLOAD_BYTES and not value >> 8 * size,
         f"PTWRITE has an operand of 4 or 8 bytes, not {value:#x} in {size}",
     )
@@ -77,13 +77,15 @@ def pebs(
     for kind, items in blocks.items():
         for number, _ in items:
             named = item_name(kind, number) is not None
-            require(named, f"a block of type {kind:#x} has no item {number:#x}")
+            require_legal(named, f"a block of type {kind:#x} has no item {number:#x}")
     order = unit.parameters.pebs_block_order
-    require(set(blocks) <= set(order), f"a PEBS record has no blocks of types {sorted(blocks)}")
+    require_legal(
+        set(blocks) <= set(order), f"a PEBS record has no blocks of types {sorted(blocks)}"
+    )
     clocks = clocks or {}
     begins = [clocks[kind] * unit.time.cpi for kind in order if kind in clocks]
     now = [unit.state.cycle, *begins]
-    require(sorted(now) == now, "a block of a PEBS record begins before what precedes it")
+    require_legal(sorted(now) == now, "a block of a PEBS record begins before what precedes it")
     require_addresses(ip)
     if unit.state.trigger_en:
         flush_tnt(unit)
@@ -134,7 +136,7 @@ def insert_cyc(unit: Unit) -> None:
 
 def pad(unit: Unit, count: int = 1) -> None:
     """Insert `count` PADs."""
-    require(count >= 0, f"there are {count} PADs")
+    require_legal(count >= 0, f"there are {count} PADs")
     _insert_packet(unit, _PAD * count)
 
 
@@ -146,7 +148,7 @@ def mnt(unit: Unit, payload: int) -> None:
 
 def drop_mtc(unit: Unit, count: int = 1) -> None:
     """Lose the next `count` MTCs."""
-    require(count >= 0, f"{count} MTCs get lost")
+    require_legal(count >= 0, f"{count} MTCs get lost")
     unit.state.mtcs_to_drop = count
 
 

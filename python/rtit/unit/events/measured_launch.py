@@ -12,7 +12,7 @@ from rtit.unit.events.trace_control import (
     enable_output,
     load_configuration,
 )
-from rtit.unit.illegal_events import require, require_addresses, require_no_transaction
+from rtit.unit.illegal_events import require_addresses, require_legal, require_no_transaction
 from rtit.unit.state import SavedByAcm
 from rtit.unit.stream import commit, drain_held_bytes, resolve_overflow
 from rtit.unit.timing_packets import (
@@ -51,7 +51,7 @@ def acm_begin(unit: Unit, ip: int) -> None:
     inside another module.
     """
     state = unit.state
-    require(state.acm is None, "an authenticated code module starts in another")
+    require_legal(state.acm is None, "an authenticated code module starts in another")
     require_addresses(ip)
     require_no_transaction(state.arch, "an authenticated code module")
     state.ip = linear_address(unit, ip)
@@ -78,7 +78,7 @@ def acm_end(unit: Unit, target: int) -> None:
     state = unit.state
     acm = state.acm
     if acm is None:
-        require(False, "an authenticated code module ends, but none has started")
+        require_legal(False, "an authenticated code module ends, but none has started")
         return
     state.acm = None
     state.ip = linear_address(unit, target)

@@ -147,10 +147,10 @@ def msrs(unit: Unit) -> tuple[int, ...]:
 
     `rdmsr` and `wrmsr` handle these; all others are the emulator's.
     """
-    return tuple(sorted(msr for msr in _MODELLED_MSRS if _exists(unit, msr)))
+    return tuple(sorted(msr for msr in _MODELLED_MSRS if _msr_exists(unit, msr)))
 
 
-def _exists(unit: Unit, msr: int) -> bool:
+def _msr_exists(unit: Unit, msr: int) -> bool:
     try:
         rdmsr(unit, msr)
     except GeneralProtection:

@@ -11,7 +11,7 @@ from rtit.packets.table import WAKE_REASONS
 from rtit.unit.control_flow_packets import emit_fup, flush_tnt
 from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address
-from rtit.unit.illegal_events import require, require_addresses, require_bits
+from rtit.unit.illegal_events import require_addresses, require_bits, require_legal
 from rtit.unit.stream import commit, insert_extra_psb
 from rtit.unit.timing_packets import (
     emit_cbr,
@@ -46,7 +46,7 @@ def sleep(
     packets. Raises IllegalEvent for a state or sub-state above 15, and if `mwait` or `hardware`
     request a state while the thread sleeps.
     """
-    require(
+    require_legal(
         0 <= state <= 15 and 0 <= sub_state <= 15,
         f"a C-state and its sub-state are 0 to 15, not {state}, {sub_state}",
     )
@@ -86,8 +86,12 @@ def wake(unit: Unit, *, last: int, deepest: int, reason: int, ticks: int = 0) ->
     require_bits("a core C-state", last, 4)
     require_bits("a core C-state", deepest, 4)
     require_duration(ticks)
-    require(reason in WAKE_REASONS, f"a wake reason is one of the bits 0 to 3, not {reason:#x}")
-    require(state.asleep or state.in_unreported_sleep, "a processor wakes that does not sleep")
+    require_legal(
+        reason in WAKE_REASONS, f"a wake reason is one of the bits 0 to 3, not {reason:#x}"
+    )
+    require_legal(
+        state.asleep or state.in_unreported_sleep, "a processor wakes that does not sleep"
+    )
     was_reported, state.asleep, state.in_unreported_sleep = state.asleep, False, False
     if not was_reported:
         return
@@ -135,12 +139,12 @@ def change_frequency(unit: Unit, ratio: int) -> None:
 
 def require_duration(ticks: int) -> None:
     """Raise IllegalEvent if a sleep or stop has a negative duration."""
-    require(ticks >= 0, f"a sleep or stop takes {ticks} ticks")
+    require_legal(ticks >= 0, f"a sleep or stop takes {ticks} ticks")
 
 
 def require_awake(unit: Unit, what: str) -> None:
     """Raise IllegalEvent if the thread sleeps; `what` names the impossible event."""
-    require(
+    require_legal(
         not (unit.state.asleep or unit.state.in_unreported_sleep),
         f"{what} that sleeps and has not woken",
     )

@@ -24,10 +24,10 @@ from rtit.unit.events.vmx import (
     require_vmx_root,
 )
 from rtit.unit.illegal_events import (
-    Shutdown,
-    require,
+    ShutdownEntered,
     require_addresses,
     require_bits,
+    require_legal,
     require_no_transaction,
 )
 from rtit.unit.state import SavedBySmi, SavedBySmmVmExit
@@ -47,12 +47,12 @@ def smi(unit: Unit, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) 
     """
     state = unit.state
     arch = state.arch
-    require(not arch.in_smm, "an SMI comes in SMM, where SMIs are blocked")
-    require(arch.stm is None, "with an STM an SMI is an SMM VM exit")
-    require(not arch.wait_for_sipi, "an SMI comes to a processor that waits for SIPI")
+    require_legal(not arch.in_smm, "an SMI comes in SMM, where SMIs are blocked")
+    require_legal(arch.stm is None, "with an STM an SMI is an SMM VM exit")
+    require_legal(not arch.wait_for_sipi, "an SMI comes to a processor that waits for SIPI")
     require_awake(unit, "an SMI comes to a processor")
     require_no_transaction(arch, "SMI")
-    require(aep is None or arch.in_enclave, "an SMI has an `aep` in an enclave only")
+    require_legal(aep is None or arch.in_enclave, "an SMI has an `aep` in an enclave only")
     require_addresses(ip, aep)
     require_bits("SMBASE", smbase, 32)
     returns_to = aep if arch.in_enclave else ip
@@ -76,17 +76,17 @@ def rsm(unit: Unit, target: int | None = None, arch: ArchState | None = None) ->
     state = unit.state
     saved = state.smram
     if saved is None:
-        require(False, "RSM is executed, but no SMI has saved a state")
+        require_legal(False, "RSM is executed, but no SMI has saved a state")
         return
     target = saved.ip if target is None else target
     if target is None:
-        require(False, "RSM needs a target: the SMI left an enclave and did not say its AEP")
+        require_legal(False, "RSM needs a target: the SMI left an enclave and did not say its AEP")
         return
     if unit.registers.trace_en:
-        raise Shutdown("RSM is executed with TraceEn=1")
+        raise ShutdownEntered("RSM is executed with TraceEn=1")
     exclusive = unit.profile.lbr_exclusive and unit.parameters.rsm_with_lbr == "shutdown"
     if exclusive and saved.trace_en and state.last_branches.enabled:
-        raise Shutdown("RSM enables both PT and LBR, which exclude each other")
+        raise ShutdownEntered("RSM enables both PT and LBR, which exclude each other")
     state.smram, state.host = None, saved.host
     switch_context(unit, target, saved.arch if arch is None else arch)
     if saved.trace_en:
@@ -114,15 +114,17 @@ def smm_vm_exit(
     """
     state = unit.state
     arch = state.arch
-    require(arch.stm is not None, "an SMM VM exit needs an STM")
-    require(not arch.in_smm, "an SMM VM exit starts in SMM")
-    require(arch.vmx != "off", "an SMM VM exit starts outside VMX operation")
+    require_legal(arch.stm is not None, "an SMM VM exit needs an STM")
+    require_legal(not arch.in_smm, "an SMM VM exit starts in SMM")
+    require_legal(arch.vmx != "off", "an SMM VM exit starts outside VMX operation")
     require_no_transaction(arch, "an SMM VM exit")
-    require(enclave_ip is None or arch.in_enclave, "a VM exit has an `enclave_ip` in one only")
+    require_legal(
+        enclave_ip is None or arch.in_enclave, "a VM exit has an `enclave_ip` in one only"
+    )
     require_addresses(ip, target, enclave_ip)
     left = vm_exit_report(unit, reason, qualification)
     root = arch.vmx == "root" and arch.privilege == 0
-    require(cause == "smi" or root, "only the executive monitor reaches the STM by VMCALL")
+    require_legal(cause == "smi" or root, "only the executive monitor reaches the STM by VMCALL")
     source = ip
     if arch.in_enclave:
         source = state.ip if enclave_ip is None else enclave_ip
@@ -155,7 +157,7 @@ def smm_vm_entry(
     state = unit.state
     saved = state.executive
     if saved is None:
-        require(False, "a VM entry returns from SMM, but no SMM VM exit led there")
+        require_legal(False, "a VM entry returns from SMM, but no SMM VM exit led there")
         return
     require_vmx_root(unit, "VM entry")
     before = saved.arch
@@ -174,6 +176,6 @@ def smm_vm_entry(
     )
     loads = controls.entry_msr_loads
     count, ends = count_legal_loads(unit, loads)
-    require(count == len(loads), "an MSR that the VM entry loads would fault")
+    require_legal(count == len(loads), "an MSR that the VM entry loads would fault")
     state.executive, state.host = None, saved.host
     cross_vmx_boundary(unit, ip, target, arch, loads, transition, ends=ends)

@@ -12,7 +12,7 @@ from rtit.unit.events.enclave import leave_enclave
 from rtit.unit.events.event_trace import CfeType, EventReport, emit_event
 from rtit.unit.events.trace_control import disable_output, load_status_register
 from rtit.unit.events.transfers import transfer
-from rtit.unit.illegal_events import require, require_addresses, require_no_transaction
+from rtit.unit.illegal_events import require_addresses, require_legal, require_no_transaction
 from rtit.unit.state import LVT_MASKED, NEVER, NO_LAST_BRANCHES
 from rtit.unit.stream import commit, drain_held_bytes, flush
 from rtit.unit.timing_packets import emit_cyc_if_due
@@ -61,8 +61,8 @@ def sipi(unit: Unit, vector: int) -> None:
 
     Raises IllegalEvent unless `vector` is 0 to 255 and the processor waits for SIPI.
     """
-    require(0 <= vector <= 255, f"a SIPI vector is 0 to 255, not {vector}")
-    require(unit.state.arch.wait_for_sipi, "a SIPI comes to a processor that waits for none")
+    require_legal(0 <= vector <= 255, f"a SIPI vector is 0 to 255, not {vector}")
+    require_legal(unit.state.arch.wait_for_sipi, "a SIPI comes to a processor that waits for none")
     arch = replace(ArchState.after_reset(), cs_base=vector << 12)
     transfer(unit, 0, arch, report=EventReport(CfeType.SIPI, vector))
 

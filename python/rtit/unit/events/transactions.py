@@ -12,7 +12,7 @@ from rtit.unit.control_flow_packets import emit_fup, emit_mode_tsx, flush_tnt
 from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address, update_enables
 from rtit.unit.events.transfers import finish_transfer
-from rtit.unit.illegal_events import require, require_addresses
+from rtit.unit.illegal_events import require_addresses, require_legal
 from rtit.unit.stream import commit
 from rtit.unit.timing_packets import emit_cyc_if_due
 
@@ -61,7 +61,7 @@ def _change_transaction_state(unit: Unit, ip: int, next_ip: int, *, in_tx: bool)
 def _set_in_tx(unit: Unit, *, in_tx: bool) -> None:
     arch = unit.state.arch
     under_way = "a transaction" if in_tx else "no transaction"
-    require(arch.in_tx != in_tx, f"{under_way} is under way")
+    require_legal(arch.in_tx != in_tx, f"{under_way} is under way")
     unit.state.arch = replace(arch, in_tx=in_tx)
 
 

@@ -37,7 +37,12 @@ from rtit.unit.events.trace_control import (
     write_pt_msr,
 )
 from rtit.unit.events.transfers import VmxTransition, transfer
-from rtit.unit.illegal_events import Shutdown, require, require_addresses, require_no_transaction
+from rtit.unit.illegal_events import (
+    ShutdownEntered,
+    require_addresses,
+    require_legal,
+    require_no_transaction,
+)
 from rtit.unit.stream import commit
 from rtit.unit.timing_packets import emit_cbr, emit_cyc_if_due, emit_tsc
 
@@ -126,7 +131,7 @@ def exit_to_host(
             unit, guest_ip, target, host, loads[:count], transition, ends=ends, source=guest_ip
         )
     if aborts:
-        raise Shutdown("a VM exit ended in VMX abort")
+        raise ShutdownEntered("a VM exit ended in VMX abort")
 
 
 def cross_vmx_boundary(
@@ -189,8 +194,8 @@ def _emit_aborted_exit(
 def require_vmx_root(unit: Unit, what: str) -> ArchState:
     """Return the present state. Raises IllegalEvent unless in VMX root operation at CPL 0."""
     arch = unit.state.arch
-    require(arch.vmx == "root", f"{what} is executed outside VMX root operation")
-    require(arch.privilege == 0, f"{what} is executed at CPL {arch.privilege}")
+    require_legal(arch.vmx == "root", f"{what} is executed outside VMX root operation")
+    require_legal(arch.privilege == 0, f"{what} is executed at CPL {arch.privilege}")
     require_no_transaction(arch, what)
     return arch
 
@@ -204,8 +209,8 @@ _PAGE_OFFSET = 0xFFF
 def vmxon(unit: Unit, ip: int, next_ip: int) -> None:
     """Execute VMXON at `ip`. Without IA32_VMX_MISC[14] it ends tracing (33.2.9.4)."""
     arch = unit.state.arch
-    require(arch.vmx == "off", "VMXON is executed in VMX operation")
-    require(arch.privilege == 0, f"VMXON is executed at CPL {arch.privilege}")
+    require_legal(arch.vmx == "off", "VMXON is executed in VMX operation")
+    require_legal(arch.privilege == 0, f"VMXON is executed at CPL {arch.privilege}")
     require_no_transaction(arch, "VMXON")
     require_addresses(ip, next_ip)
     if not unit.profile.vmx_tracing:
@@ -264,8 +269,8 @@ def vm_entry(
     """
     arch = require_vmx_root(unit, "VM entry")
     require_addresses(ip, target, next_ip, host_ip)
-    require(not arch.in_smm, "an STM leaves SMM by `smm_vm_entry`")
-    require(arch.vmcs is not None, "VM entry has no current VMCS")
+    require_legal(not arch.in_smm, "an STM leaves SMM by `smm_vm_entry`")
+    require_legal(arch.vmcs is not None, "VM entry has no current VMCS")
     if controls.uses_pt_controls and not unit.profile.vmx_tracing:
         fails = "early"
     loads = controls.entry_msr_loads
@@ -317,9 +322,11 @@ def vm_exit(
     """
     state = unit.state
     arch = state.arch
-    require(arch.vmx == "nonroot", "there is no VM exit outside VMX non-root operation")
+    require_legal(arch.vmx == "nonroot", "there is no VM exit outside VMX non-root operation")
     require_no_transaction(arch, "VM exit")
-    require(enclave_ip is None or arch.in_enclave, "a VM exit has an `enclave_ip` in one only")
+    require_legal(
+        enclave_ip is None or arch.in_enclave, "a VM exit has an `enclave_ip` in one only"
+    )
     require_addresses(guest_ip, target, enclave_ip)
     report = vm_exit_report(unit, reason, qualification, vector)
     controls = arch.controls
@@ -370,4 +377,4 @@ def _fail_late(
 
 def _require_vmcs_pointer(unit: Unit, pointer: int) -> None:
     wrong = pointer & _PAGE_OFFSET or pointer >> unit.profile.maxphyaddr or pointer < 0
-    require(not wrong, f"{pointer:#x} is no VMCS pointer")
+    require_legal(not wrong, f"{pointer:#x} is no VMCS pointer")

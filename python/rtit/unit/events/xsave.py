@@ -120,7 +120,7 @@ def xrstors(
     for msr, value in values.items():
         _check_component_value(unit, msr, value)
     for msr in COMPONENT_MSRS[1:]:
-        if _exists(unit, msr):
+        if _msr_exists(unit, msr):
             write_pt_msr(unit, msr, values[msr])
     ctl = values[Msr.CTL] if completes else values[Msr.CTL] & ~TRACE_EN
     write_pt_msr(unit, Msr.CTL, ctl, next_ip=next_ip if completes else ip)
@@ -133,7 +133,7 @@ def _require_executable(unit: Unit, what: str) -> None:
         raise GeneralProtection(f"{what} at CPL {unit.state.arch.privilege}")
 
 
-def _exists(unit: Unit, msr: Msr) -> bool:
+def _msr_exists(unit: Unit, msr: Msr) -> bool:
     try:
         check_rdmsr(msr, profile=unit.profile)
     except GeneralProtection:
@@ -142,11 +142,11 @@ def _exists(unit: Unit, msr: Msr) -> bool:
 
 
 def _read_if_present(unit: Unit, msr: Msr) -> int:
-    return read_pt_msr(unit, msr) if _exists(unit, msr) else 0
+    return read_pt_msr(unit, msr) if _msr_exists(unit, msr) else 0
 
 
 def _check_component_value(unit: Unit, msr: Msr, value: int) -> None:
     """Raise GeneralProtection if `msr` cannot hold `value`; one that is absent holds only 0."""
-    if _exists(unit, msr) or value:
+    if _msr_exists(unit, msr) or value:
         vmx = unit.state.arch.vmx != "off"
         check_wrmsr(msr, value, current=unit.registers, profile=unit.profile, vmx=vmx)

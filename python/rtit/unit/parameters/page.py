@@ -30,30 +30,30 @@ Every value of a parameter gives a legal trace of the same execution. To set a p
 """
 
 
-def render() -> str:
+def render_parameters_page() -> str:
     """Return the text of parameters.md."""
     parts = [_PAGE_HEAD]
     for group, rows in groupby(PARAMETER_TABLE, key=lambda row: row.group):
         parts.append(f"\n## {group}\n")
-        parts += [_entry(row) for row in rows]
+        parts += [_render_parameter(row) for row in rows]
     return "".join(parts)
 
 
-def _entry(row: ParameterRow) -> str:
+def _render_parameter(row: ParameterRow) -> str:
     """Return the list item of one parameter."""
     facts = (
         f"`{row.name}`: {row.values.words}; default: {format_default(row.default)}; {row.section}."
     )
-    return f"\n* {_fill(facts)}\n\n  {_fill(row.reason)}\n"
+    return f"\n* {_wrap_list_text(facts)}\n\n  {_wrap_list_text(row.reason)}\n"
 
 
-def _fill(text: str) -> str:
+def _wrap_list_text(text: str) -> str:
     return "\n  ".join(wrap(text, 112))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write_or_check(arguments, TARGET, render(), "rtit.unit.parameters.page")
+    return write_or_check(arguments, TARGET, render_parameters_page(), "rtit.unit.parameters.page")
 
 
 if __name__ == "__main__":

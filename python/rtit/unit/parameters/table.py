@@ -37,7 +37,7 @@ class _OneOf(AllowedValues):
             raise UsageError(f"{name} is one of {self.words}, not {value!r}")
 
 
-class _Flag(AllowedValues):
+class _BooleanFlag(AllowedValues):
     """True or False."""
 
     words = "True, False"
@@ -72,7 +72,7 @@ class _SubsetOf(AllowedValues):
             self.each.check(name, each)
 
 
-class _Permutation(AllowedValues):
+class _PermutationOf(AllowedValues):
     """All of the items, each once; the `optional` one may be missing."""
 
     def __init__(
@@ -120,7 +120,7 @@ class ParameterGroup:
 def allowed_by_annotation(annotation: Any) -> AllowedValues:
     """Return the values that an annotation allows. Raises TypeError for other annotations."""
     if annotation is bool:
-        return _Flag()
+        return _BooleanFlag()
     if get_origin(annotation) is Literal:
         return _OneOf(get_args(annotation))
     raise TypeError(f"{annotation} does not list its values")
@@ -286,7 +286,7 @@ class Parameters:
         "33.3.7",
         "Order of the packets in a PSB+. A PSB+ has only the packets that apply. If the order "
         "does not name VMCS, VMCS follows PIP.",
-        _Permutation(PSB_PLUS_ORDER, optional="VMCS"),
+        _PermutationOf(PSB_PLUS_ORDER, optional="VMCS"),
     )
     psb_counts_itself: bool = _psb(
         True, "33.2.8.4, 33.4.2.17", "With True the bytes of a PSB+ count in PacketByteCnt."
@@ -473,7 +473,7 @@ class Parameters:
         PEBS_BLOCK_ORDER,
         "33.4.2.26",
         "Order of the BBP types in a PEBS record.",
-        _Permutation(PEBS_BLOCK_ORDER),
+        _PermutationOf(PEBS_BLOCK_ORDER),
     )
     power_min_cstate: Literal["C0.2", "C1"] = _power(
         "C0.2", "33.4.2.23", "The shallowest C-state that power packets report."
