@@ -105,7 +105,7 @@ impl<S: Sink> BackpressureSink<'_, S> {
     }
 
     #[cold]
-    fn defer(&mut self, call: SinkCall) {
+    fn defer_call(&mut self, call: SinkCall) {
         if self.deferred_calls.is_empty() {
             self.deferred_calls.packet = self.packet;
         }
@@ -135,7 +135,7 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
                     ..*fragment
                 };
                 let owned = (head, fragment.lengths.into());
-                self.defer(SinkCall::ExtendRun(owned.into(), time));
+                self.defer_call(SinkCall::ExtendRun(owned.into(), time));
             }
         }
     }
@@ -144,7 +144,7 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
     fn end_run(&mut self, end: RunEnd, offset: u64) {
         match self.has_room() {
             true => self.sink.end_run(end, offset),
-            false => self.defer(SinkCall::EndRun(end, offset)),
+            false => self.defer_call(SinkCall::EndRun(end, offset)),
         }
     }
 
@@ -152,7 +152,7 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
     fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         match self.has_room() {
             true => self.sink.edge(from, to, kind),
-            false => self.defer(SinkCall::Edge(from, to, kind)),
+            false => self.defer_call(SinkCall::Edge(from, to, kind)),
         }
     }
 
@@ -160,28 +160,28 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
         // it belongs to an edge that the sink has already, even if that edge made the sink full
         match self.deferred_calls.is_empty() {
             true => self.sink.entered_space(space),
-            false => self.defer(SinkCall::EnteredSpace(space)),
+            false => self.defer_call(SinkCall::EnteredSpace(space)),
         }
     }
 
     fn event(&mut self, event: &Event) {
         match self.has_room() {
             true => self.sink.event(event),
-            false => self.defer(SinkCall::Event((*event).into())),
+            false => self.defer_call(SinkCall::Event((*event).into())),
         }
     }
 
     fn unknown_repetitions(&mut self, loop_body: &[u64]) {
         match self.has_room() {
             true => self.sink.unknown_repetitions(loop_body),
-            false => self.defer(SinkCall::UnknownRepetitions(loop_body.into())),
+            false => self.defer_call(SinkCall::UnknownRepetitions(loop_body.into())),
         }
     }
 
     fn set_code_time(&mut self, time: u64) {
         match self.has_room() {
             true => self.sink.set_code_time(time),
-            false => self.defer(SinkCall::SetCodeTime(time)),
+            false => self.defer_call(SinkCall::SetCodeTime(time)),
         }
     }
 
@@ -213,7 +213,7 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
 
     #[cold]
     fn defer_path(&mut self, path: UnreportedPath) {
-        self.defer(SinkCall::RunPath(path.into()));
+        self.defer_call(SinkCall::RunPath(path.into()));
     }
 
     #[inline]
@@ -267,11 +267,11 @@ impl UnreportedPath {
             if code.is_over_limit() {
                 code.clear();
             }
-            let Ok(index) = code.lookup(&self.view, self.ip, self.mode) else {
+            let Ok(index) = code.find_or_decode_node(&self.view, self.ip, self.mode) else {
                 break;
             };
             let node = code.node(index);
-            match code.nth(node, self.instructions) {
+            match code.nth_instruction(node, self.instructions) {
                 // pages that were loaded since made the node longer
                 Some((position, _)) => {
                     code.report_prefix(index, position, self.time, self.offset, sink);

@@ -204,12 +204,12 @@ impl Decoder {
         stream: StreamWindow<'_>,
         settings: &Settings,
     ) -> Decoder {
-        Decoder::begin(Interpreter::new(spaces.into(), settings), stream, settings)
+        Decoder::begin_stream(Interpreter::new(spaces.into(), settings), stream, settings)
     }
 
     /// Starts another stream over the same code; keeps code cache and transitions. `spaces`: the code at the beginning
     /// of the stream, as many spaces as `new` was given.
-    pub(crate) fn restart(
+    pub(crate) fn restart_with_stream(
         &mut self,
         spaces: &Spaces,
         stream: StreamWindow<'_>,
@@ -218,15 +218,20 @@ impl Decoder {
         let nothing = Interpreter::new(Spaces::new(Space::new().view()), settings);
         let mut interpreter = std::mem::replace(&mut self.interpreter, nothing);
         interpreter.reset_for_next_stream(spaces);
-        *self = Decoder::begin(interpreter, stream, settings);
+        *self = Decoder::begin_stream(interpreter, stream, settings);
     }
 
     /// Drops changed code between two streams. `spaces`: the current code.
-    pub(crate) fn forget(&mut self, before: &Spaces, spaces: &Spaces, changed: &Changed) {
+    pub(crate) fn drop_changed_code(
+        &mut self,
+        before: &Spaces,
+        spaces: &Spaces,
+        changed: &Changed,
+    ) {
         self.interpreter.forget(before, spaces, changed);
     }
 
-    fn begin(
+    fn begin_stream(
         mut interpreter: Interpreter,
         stream: StreamWindow<'_>,
         settings: &Settings,
@@ -245,7 +250,7 @@ impl Decoder {
         let none = position == stream.bytes.len() && settings.start.is_none();
         if none && position > 0 || !has_only_cyc_and_pad(head) {
             let cause = Cause::BeforePsb;
-            ledger.fail(0, FlowError { offset: 0, cause });
+            ledger.record_loss(0, FlowError { offset: 0, cause });
         }
         let mut clock = Clock::new(settings.time);
         clock.samples = settings.timing_samples.then(TimingSamples::default);
@@ -318,7 +323,7 @@ impl Decoder {
     }
 
     /// Stream offset of the next packet.
-    pub fn position(&self) -> usize {
+    pub fn next_packet_position(&self) -> usize {
         self.state.position
     }
 
@@ -347,7 +352,7 @@ impl Decoder {
     }
 
     /// Offset of the current packet.
-    fn offset(&self) -> u64 {
+    fn packet_offset(&self) -> u64 {
         self.interpreter.packet.offset
     }
 
@@ -372,7 +377,7 @@ impl Decoder {
     }
 
     /// Reports an event of the current packet.
-    fn event<S: Sink>(&self, kind: EventKind, ip: u64, value: u64, sink: &mut S) {
+    fn report_event<S: Sink>(&self, kind: EventKind, ip: u64, value: u64, sink: &mut S) {
         if self.state.tracing != TracingState::Elsewhere {
             sink.event(&self.new_event(kind, ip, value));
         }
@@ -384,14 +389,14 @@ impl Decoder {
             ip,
             value,
             time: self.clock.stamp(),
-            offset: self.offset(),
+            offset: self.packet_offset(),
         }
     }
 
     /// No FUP completed the packet that might have had one; MODE.Exec applies at `ip`.
     fn flush_awaiting_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) {
         if let Some(mut awaiting_fup) = self.state.awaiting_fup.take() {
-            self.state.pending_events.release(None, 0, sink);
+            self.state.pending_events.report_pending(None, 0, sink);
             // without a FUP it applies where tracing continues, if no other comes before
             if awaiting_fup.purpose == (FupPurpose::Tsx { abort: false })
                 && self.state.tracing == TracingState::Off
@@ -478,7 +483,7 @@ impl Decoder {
         let instructions = self.interpreter.counts.instructions;
         DecoderSnapshot {
             state,
-            status: self.ledger.status(),
+            status: self.ledger.current_status(),
             is_after_overflow_fup: self.instructions_at_overflow_fup == Some(instructions),
             clock: self.clock.without_accounts(),
             interpreter: self.interpreter.snapshot(),
@@ -507,7 +512,7 @@ impl Decoder {
         self.instructions_at_overflow_fup = snapshot.is_after_overflow_fup.then_some(0);
         self.interpreter.counts = Counts::default();
         let position = snapshot.state.position as u64;
-        self.ledger = self.ledger.segment(position, snapshot.status);
+        self.ledger = self.ledger.new_segment_ledger(position, snapshot.status);
     }
 
     /// Ends segments after so many changes in their ledgers.
@@ -519,7 +524,9 @@ impl Decoder {
     pub(crate) fn end_segment(&mut self) -> (Counts, CoverageLedger) {
         let counts = self.interpreter_counts();
         let position = self.state.position as u64;
-        let after = self.ledger.segment(position, self.ledger.status());
+        let after = self
+            .ledger
+            .new_segment_ledger(position, self.ledger.current_status());
         (counts, std::mem::replace(&mut self.ledger, after))
     }
 

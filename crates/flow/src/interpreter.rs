@@ -162,7 +162,7 @@ impl Interpreter {
         if *changed == Changed::All {
             self.drop_node_indices();
         }
-        self.code.invalidate(changed);
+        self.code.invalidate_changed_nodes(changed);
         let dead = self.code.take_dead_nodes();
         self.transitions.invalidate(&dead);
     }
@@ -244,7 +244,7 @@ impl Interpreter {
             let taken = self.pending_results >> (self.pending_count - 1) & 1 != 0;
             match node.end {
                 NodeEnd::Conditional => {
-                    let (link, ip) = node.successor(taken);
+                    let (link, ip) = node.linked_successor(taken);
                     self.report_node(index, sink);
                     if taken {
                         sink.end_run(RunEnd::Conditional, self.packet.offset);
@@ -302,7 +302,7 @@ impl Interpreter {
         }
         let node = self.code.node(index);
         if !self.has_compressed_returns
-            || self.stack.is_empty() && self.code.calls(node).1.is_empty()
+            || self.stack.is_empty() && self.code.calls_of_node(node).1.is_empty()
         {
             return Err(Cause::EmptyStack {
                 ip: self.last_ip(index),
@@ -315,9 +315,12 @@ impl Interpreter {
         self.pending_count -= 1;
         self.time = self.packet.time;
         let (site, ip) = match self.stack.pop() {
-            Some(Entry::Site(site)) => {
-                (site, self.code.call(site).map_or(0, |call| call.return_ip))
-            }
+            Some(Entry::Site(site)) => (
+                site,
+                self.code
+                    .call_at_site(site)
+                    .map_or(0, |call| call.return_ip),
+            ),
             Some(Entry::Ip(ip)) => (NO_NODE, ip),
             None => (NO_NODE, 0),
         };
@@ -328,13 +331,16 @@ impl Interpreter {
             }
             return Ok(());
         }
-        self.node = self.code.call(site).map_or(NO_NODE, |call| call.node);
+        self.node = self
+            .code
+            .call_at_site(site)
+            .map_or(NO_NODE, |call| call.node);
         // a call site caches a node of 64-bit code or of its own mode; a RET in another mode looks it up
         if self.node == NO_NODE || self.code.node(self.node).mode != self.mode {
             self.ip = self.mode.truncate(ip);
             self.node = self
                 .code
-                .lookup(&self.view, self.ip, self.mode)
+                .find_or_decode_node(&self.view, self.ip, self.mode)
                 .unwrap_or(NO_NODE);
             if let Some(call) = self.code.call_mut(site) {
                 call.node = self.node;
@@ -427,7 +433,9 @@ impl Interpreter {
             self.ip = node.start;
         }
         self.node = NO_NODE;
-        self.node = self.code.lookup(&self.view, self.ip, self.mode)?;
+        self.node = self
+            .code
+            .find_or_decode_node(&self.view, self.ip, self.mode)?;
         Ok(self.node)
     }
 
@@ -437,9 +445,11 @@ impl Interpreter {
         self.ip = ip;
         self.node = self
             .code
-            .lookup(&self.view, ip, self.mode)
+            .find_or_decode_node(&self.view, ip, self.mode)
             .unwrap_or(NO_NODE);
-        self.code.node_mut(index).link(taken, self.node);
+        self.code
+            .node_mut(index)
+            .set_successor_link(taken, self.node);
     }
 
     fn last_ip(&self, index: u32) -> u64 {
@@ -460,7 +470,7 @@ impl Interpreter {
         let node = self.code.node(index);
         self.counts.instructions += u64::from(node.instructions);
         if self.has_compressed_returns {
-            let (first, calls) = self.code.calls(node);
+            let (first, calls) = self.code.calls_of_node(node);
             (first..)
                 .take(calls.len())
                 .for_each(|site| self.stack.push_site(site));
@@ -479,7 +489,7 @@ impl Interpreter {
             .take(position.code_ranges);
         let count = whole.map(|code_range| u64::from(code_range.count));
         self.counts.instructions += count.sum::<u64>() + position.instructions as u64;
-        let (first, calls) = self.code.calls(node);
+        let (first, calls) = self.code.calls_of_node(node);
         for (call, site) in calls.iter().zip(first..) {
             if self.has_compressed_returns && usize::from(call.code_range) < position.code_ranges {
                 self.stack.push_site(site);

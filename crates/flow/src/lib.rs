@@ -98,7 +98,7 @@ pub use decoder::Decoder;
 pub use edge_counter::{add_saturating, count_class, BitmapHash, EdgeCounter, EdgeFilter};
 pub use error::{Cause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
-pub use hash::{mix, AddressMap, K};
+pub use hash::{mix_address, AddressMap, K};
 pub use packet_clock::PacketClock;
 pub use segments::{AdditiveDecoder, AdditiveSink, OrderedDecoder, ParallelConfig};
 pub use settings::{

@@ -98,7 +98,7 @@ impl ReturnStack {
     /// Replaces call sites by addresses, before the code cache is emptied.
     pub fn forget_sites(&mut self, code: &CodeCache) {
         for (site, ip) in self.sites.iter_mut().zip(&mut self.ips) {
-            if let Some(call) = code.call(*site) {
+            if let Some(call) = code.call_at_site(*site) {
                 *ip = call.return_ip;
             }
             *site = NO_SITE;
@@ -110,7 +110,7 @@ impl ReturnStack {
     pub fn ips(&self, code: &CodeCache) -> Vec<u64> {
         let ip = |back| {
             let at = self.top.wrapping_sub(back) as usize % ENTRIES;
-            match code.call(self.sites[at]) {
+            match code.call_at_site(self.sites[at]) {
                 Some(call) => call.return_ip,
                 None => self.ips[at],
             }

@@ -45,7 +45,7 @@ impl<B: WindowSource, S: Sink> StreamDecoder<B, S> {
 
     /// As `advance`, but pauses after about `bytes` bytes of the stream.
     pub fn advance_by(&mut self, bytes: usize) -> bool {
-        let until = self.decoder.position().saturating_add(bytes);
+        let until = self.decoder.next_packet_position().saturating_add(bytes);
         self.decoder
             .decode_until(self.stream.window(), until, &mut self.sink)
     }
@@ -62,7 +62,7 @@ impl<B: WindowSource, S: Sink> StreamDecoder<B, S> {
 
     /// Offset before which the window's bytes are not needed any more.
     pub fn position(&self) -> usize {
-        self.decoder.position()
+        self.decoder.next_packet_position()
     }
 
     /// Whether decoding needs the next window.
@@ -227,7 +227,7 @@ pub struct ReusableDecoder {
 impl ReusableDecoder {
     pub fn new(spaces: impl Into<Spaces>, settings: &Settings) -> ReusableDecoder {
         let mut spaces = spaces.into();
-        spaces.rewind();
+        spaces.rewind_all_views();
         ReusableDecoder {
             decoder: Decoder::new(spaces.clone(), StreamWindow::whole(&[]), settings),
             spaces,
@@ -242,7 +242,8 @@ impl ReusableDecoder {
 
     /// Begins another stream with its first window; `advance` decodes it.
     pub fn begin(&mut self, stream: StreamWindow<'_>) {
-        self.decoder.restart(&self.spaces, stream, &self.settings);
+        self.decoder
+            .restart_with_stream(&self.spaces, stream, &self.settings);
     }
 
     /// As `Decoder::decode_until`.
@@ -269,12 +270,13 @@ impl ReusableDecoder {
         if !spaces.has_same_keys(&self.spaces) {
             return false;
         }
-        spaces.rewind();
+        spaces.rewind_all_views();
         let changed = match (start, end) {
             (0, u64::MAX) => Changed::All,
             _ => Changed::Ranges(vec![(start, end)]),
         };
-        self.decoder.forget(&self.spaces, &spaces, &changed);
+        self.decoder
+            .drop_changed_code(&self.spaces, &spaces, &changed);
         self.spaces = spaces;
         true
     }
@@ -296,6 +298,6 @@ impl ReusableDecoder {
 
     /// Offset of the next packet.
     pub fn position(&self) -> usize {
-        self.decoder.position()
+        self.decoder.next_packet_position()
     }
 }

@@ -35,7 +35,7 @@ pub struct TimeSettings {
 
 impl TimeSettings {
     /// Returns settings within the range of the registers, without divisions by 0.
-    pub(crate) fn sound(self) -> TimeSettings {
+    pub(crate) fn clamp_to_registers(self) -> TimeSettings {
         TimeSettings {
             mtc_freq: self.mtc_freq.min(15),
             guest: GuestTsc {
@@ -148,7 +148,7 @@ enum CrystalClock {
 impl Clock {
     pub fn new(settings: TimeSettings) -> Clock {
         Clock {
-            settings: settings.sound(),
+            settings: settings.clamp_to_registers(),
             begun: false,
             now: settings.start_time,
             by_rate: settings.start_time,

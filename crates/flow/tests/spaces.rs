@@ -357,7 +357,7 @@ proptest! {
             let mut hits = EdgeCounter::default();
             for _ in 0..3 {
                 decoder.run(&stream, &mut hits);
-                prop_assert_eq!(hits.take(), edges.clone());
+                prop_assert_eq!(hits.take_edges(), edges.clone());
                 prop_assert_eq!(decoder.counts().instructions, expected.ips.len() as u64);
             }
 
@@ -426,8 +426,9 @@ fn interpreted(programs: &[Program], stream: &[u8], settings: &Settings) -> Stre
     let edges = flow.totals().edges();
     let mut map = vec![0; BITMAP_SIZE];
     for edge in &edges {
-        if EdgeFilter::Decided.accepts(RunEnd::ALL[usize::from(edge.kind)]) {
-            let at = BitmapHash::Afl.slot(edge.from, edge.to, BITMAP_SIZE as u64 - 1) as usize;
+        if EdgeFilter::Decided.accepts_edge(RunEnd::ALL[usize::from(edge.kind)]) {
+            let at =
+                BitmapHash::Afl.bitmap_slot(edge.from, edge.to, BITMAP_SIZE as u64 - 1) as usize;
             map[at] = add_saturating(map[at], edge.count);
         }
     }
@@ -478,7 +479,7 @@ proptest! {
                 let found = StreamResults {
                     counts: format!("{:?}", decoder.counts()),
                     spans: decoder.ledger().spans().to_vec(),
-                    edges: hits.take(),
+                    edges: hits.take_edges(),
                     map,
                 };
                 prop_assert_eq!(&found, &expected);

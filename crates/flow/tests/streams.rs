@@ -332,7 +332,7 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
             .collect();
         let hash = own.iter().fold(0u64, |hash, &ip| {
             hash.wrapping_mul(rtit_flow::K)
-                .wrapping_add(rtit_flow::mix(ip))
+                .wrapping_add(rtit_flow::mix_address(ip))
         });
         prop_assert_eq!(hash, run.hash);
     }

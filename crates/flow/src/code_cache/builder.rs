@@ -6,7 +6,7 @@
 
 use super::{CodeCache, CodeNode, CodeRange, NearCall, NodeEnd, NO_NODE};
 use crate::error::Cause;
-use crate::hash::{mix, K};
+use crate::hash::{mix_address, K};
 use crate::sink::RunEnd;
 use rtit_image::View;
 use rtit_x86::{decode, plain_length, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
@@ -26,7 +26,7 @@ struct NodeBuilder {
 
 impl CodeCache {
     /// Decodes a node. An address without a single instruction is an error and adds nothing.
-    pub(super) fn build(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
+    pub(super) fn build_node(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
         let mut draft = NodeBuilder {
             mode,
             first_code_range: self.code_ranges.len(),
@@ -75,7 +75,7 @@ impl CodeCache {
         let mut at = ip;
         loop {
             if draft.mode == Mode::Bits64 {
-                at = self.append_plain(draft, reader.rest(at), at);
+                at = self.append_plain(draft, reader.remaining_bytes(at), at);
             }
             if draft.instructions >= MAX_INSTRUCTIONS {
                 return Ok((NodeEnd::Full, 0, at));
@@ -160,7 +160,10 @@ impl CodeCache {
         let code_range = &mut draft.code_range;
         code_range.last = ip;
         code_range.count += 1;
-        code_range.hash = code_range.hash.wrapping_mul(K).wrapping_add(mix(ip));
+        code_range.hash = code_range
+            .hash
+            .wrapping_mul(K)
+            .wrapping_add(mix_address(ip));
         code_range.factor = code_range.factor.wrapping_mul(K);
         draft.instructions += 1;
     }
@@ -198,9 +201,9 @@ struct InstructionReader<'a> {
 impl InstructionReader<'_> {
     #[inline(always)]
     fn decode(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
-        let rest = self.rest(ip);
+        let rest = self.remaining_bytes(ip);
         if rest.len() >= MAX_LENGTH {
-            return decode(rest, ip, mode).map_err(|error| cause(error, ip));
+            return decode(rest, ip, mode).map_err(|error| decode_error_cause(error, ip));
         }
         self.decode_at_end(ip, mode)
     }
@@ -219,14 +222,14 @@ impl InstructionReader<'_> {
             let more = matches!(decoded, Err(Undecodable::Truncated)) && count < MAX_LENGTH;
             let missing = ip.checked_add(count as u64).filter(|_| more);
             if !missing.is_some_and(|address| self.view.request_page(address)) {
-                return decoded.map_err(|error| cause(error, ip));
+                return decoded.map_err(|error| decode_error_cause(error, ip));
             }
         }
     }
 
     /// Returns the bytes of its section from `ip` on.
     #[inline(always)]
-    fn rest(&mut self, ip: u64) -> &[u8] {
+    fn remaining_bytes(&mut self, ip: u64) -> &[u8] {
         let at = |start: u64| usize::try_from(ip.wrapping_sub(start)).unwrap_or(usize::MAX);
         match self.bytes.get(at(self.start)..) {
             Some(rest) if rest.len() >= MAX_LENGTH => {}
@@ -239,7 +242,7 @@ impl InstructionReader<'_> {
     }
 }
 
-fn cause(error: Undecodable, ip: u64) -> Cause {
+fn decode_error_cause(error: Undecodable, ip: u64) -> Cause {
     match error {
         Undecodable::Truncated => Cause::Unmapped { ip },
         Undecodable::Invalid => Cause::Undecodable { ip },
@@ -269,11 +272,13 @@ mod tests {
             at = at.wrapping_add(bytes.len() as u64);
         }
         let mut code = CodeCache::new(1 << 20, 0);
-        let node = code.lookup(&space.view(), start, mode).expect("is mapped");
+        let node = code
+            .find_or_decode_node(&space.view(), start, mode)
+            .expect("is mapped");
         let node = code.node(node);
         let code_ranges = code.code_ranges(node).iter();
         let lengths = code_ranges
-            .flat_map(|code_range| code.lengths(code_range))
+            .flat_map(|code_range| code.instruction_lengths(code_range))
             .copied();
         (lengths.collect(), node.end, node.next)
     }

@@ -35,7 +35,7 @@ impl Decoder {
                 self.set_packet(offset + 1);
                 self.state.psb_plus = None;
                 self.flush_awaiting_fup(0, sink);
-                self.overflow(sink);
+                self.handle_overflow(sink);
                 scanner.seek(packet.offset + 3);
                 scanner.set_block(None);
                 true
@@ -58,7 +58,7 @@ impl Decoder {
                     packet: Kind::Tma.name(),
                     byte: bad,
                 };
-                self.fail(offset, Cause::Packet(error), sink);
+                self.begin_loss(offset, Cause::Packet(error), sink);
                 self.seek_psb(packet.offset + 1, stream, scanner);
                 true
             }
@@ -93,14 +93,17 @@ impl Decoder {
         sink: &mut S,
     ) -> bool {
         let asked = self.errata.has(Erratum::Skd022) || !self.errata.is_known();
-        if !asked || self.ledger.status() == ByteStatus::Lost || self.interpreter.here() != at {
+        if !asked
+            || self.ledger.current_status() == ByteStatus::Lost
+            || self.interpreter.here() != at
+        {
             return false;
         }
         let Some(entry) = self.interpreter.vm_entry_here() else {
             return false;
         };
         if !self.errata.is_known() {
-            self.fail(
+            self.begin_loss(
                 self.interpreter.packet.offset,
                 Cause::VmEntryOrEvent { ip: at },
                 sink,
@@ -109,7 +112,7 @@ impl Decoder {
         }
         self.interpreter.run_vm_entry(entry, sink);
         self.interpreter.counts.add_erratum(Erratum::Skd022);
-        self.event(EventKind::Disabled, at, target.unwrap_or(0), sink);
+        self.report_event(EventKind::Disabled, at, target.unwrap_or(0), sink);
         true
     }
 }

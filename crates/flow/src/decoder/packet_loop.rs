@@ -17,7 +17,7 @@ use rtit_packet::{Kind, Packet, PacketKind, Scanner};
 const LOOK_AHEAD: usize = 32;
 
 /// Whether the next packet but timing is a TraceStop.
-fn stops_next(packet: &Packet, stream: StreamWindow<'_>) -> bool {
+fn must_stop_before_next_packet(packet: &Packet, stream: StreamWindow<'_>) -> bool {
     let from = packet.end().saturating_sub(stream.base);
     // what is looked at is there in any window
     let to = stream.bytes.len().min(from + LOOK_AHEAD);
@@ -99,7 +99,7 @@ impl Decoder {
             && !self.ledger.is_full()
             && !self.interpreter.cancellation.is_cancelled()
         {
-            if self.state.tracing == TracingState::On && self.is_waiting_for_nothing() {
+            if self.state.tracing == TracingState::On && self.has_no_pending_state() {
                 match self.decode_by_transitions(stream, offset, &mut scanner, sink) {
                     FastPathResult::Decoded => continue,
                     FastPathResult::NotHandled => {}
@@ -125,13 +125,13 @@ impl Decoder {
                     let row = packet.kind.kind().row();
                     if in_block && !row.in_block {
                         let cause = Cause::InBlock { name: row.name };
-                        self.fail(packet.offset as u64, cause, sink);
+                        self.begin_loss(packet.offset as u64, cause, sink);
                     }
                     if packet.kind.kind() == Kind::Cyc {
                         self.look_ahead(0, packet.offset, block, stream);
                     }
-                    self.tracestop_follows =
-                        self.state.last_mov_cr3.is_some() && stops_next(&packet, stream);
+                    self.tracestop_follows = self.state.last_mov_cr3.is_some()
+                        && must_stop_before_next_packet(&packet, stream);
                     self.decode_packet(&packet, sink);
                 }
                 Some(Err(error)) => {
@@ -141,7 +141,7 @@ impl Decoder {
                     } else {
                         Cause::Packet(error)
                     };
-                    self.fail(error.offset() as u64, cause, sink);
+                    self.begin_loss(error.offset() as u64, cause, sink);
                     if cut {
                         scanner.seek(stream.end());
                     } else {
@@ -149,7 +149,7 @@ impl Decoder {
                     }
                 }
                 None => {
-                    self.finish(stream.end() as u64, sink);
+                    self.finish_stream(stream.end() as u64, sink);
                     break;
                 }
             }
@@ -183,16 +183,16 @@ impl Decoder {
     }
 
     /// Whether nothing waits for the next packet.
-    fn is_waiting_for_nothing(&self) -> bool {
+    fn has_no_pending_state(&self) -> bool {
         self.state.awaiting_fup.is_none()
             && self.state.psb_plus.is_none()
             && self.state.pending_evd_types == 0
             && self.state.pending_events.is_empty()
     }
 
-    fn finish<S: Sink>(&mut self, length: u64, sink: &mut S) {
+    fn finish_stream<S: Sink>(&mut self, length: u64, sink: &mut S) {
         self.flush_awaiting_fup(0, sink);
-        self.state.pending_events.lose(sink);
+        self.state.pending_events.report_incomplete(sink);
         sink.end_run(RunEnd::EndOfStream, length);
         self.ledger.finish(length);
         self.state.is_at_end = true;
@@ -227,7 +227,7 @@ impl Decoder {
             at += 1;
             sink.packet(offset);
             if let Err(cause) = self.interpreter.tnt(sink, (bits, count)) {
-                self.fail(offset, cause, sink);
+                self.begin_loss(offset, cause, sink);
                 break;
             }
         }
@@ -249,14 +249,14 @@ impl Decoder {
         self.interpreter.counts.add_packets(packet.kind.kind(), 1);
         self.interpreter.keep_within_limit();
         sink.packet(offset);
-        let result = self.dispatch(packet, sink);
+        let result = self.dispatch_packet(packet, sink);
         if let Err(cause) = result {
-            self.fail(offset, cause, sink);
+            self.begin_loss(offset, cause, sink);
             let moves = matches!(packet.kind, PacketKind::Tip(_) | PacketKind::TipPgd(_));
             // it contradicts the packets before, and gives the current IP
             if moves && self.state.tracing == (TracingState::Lost { resume: true }) {
-                if let Err(cause) = self.dispatch(packet, sink) {
-                    self.fail(offset, cause, sink);
+                if let Err(cause) = self.dispatch_packet(packet, sink) {
+                    self.begin_loss(offset, cause, sink);
                 }
             }
         }

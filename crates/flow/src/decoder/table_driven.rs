@@ -104,13 +104,13 @@ impl Decoder {
             self.state.deferred_tips.count_followed(cursor.tip_count);
         }
         self.interpreter.set_node(cursor.node.index());
-        self.deliver(position, &cursor, stream, sink);
+        self.deliver_transition_log(position, &cursor, stream, sink);
         scanner.seek(position + cursor.offset);
         if let Some(results) = remaining {
             self.set_packet((position + cursor.offset - 1) as u64);
             sink.packet(self.interpreter.packet.offset);
             if let Err(cause) = self.interpreter.tnt(sink, results) {
-                self.fail_here(cause, sink);
+                self.begin_loss_at_packet(cause, sink);
             }
         }
         let interpreter = &mut self.interpreter;
@@ -206,7 +206,7 @@ impl Decoder {
     }
 
     /// Delivers the log to the clock, and to a sink that needs the order.
-    fn deliver<S: Sink>(
+    fn deliver_transition_log<S: Sink>(
         &mut self,
         base: usize,
         cursor: &DecodeCursor,

@@ -50,12 +50,12 @@ impl Decoder {
 
     /// Stops following: the current thread is not decoded.
     pub(super) fn stop_following<S: Sink>(&mut self, sink: &mut S) {
-        sink.end_run(RunEnd::Cut, self.offset());
-        self.state.pending_events.lose(sink);
-        if self.ledger.status() != ByteStatus::Elsewhere {
-            self.state.status_before = self.ledger.status();
+        sink.end_run(RunEnd::Cut, self.packet_offset());
+        self.state.pending_events.report_incomplete(sink);
+        if self.ledger.current_status() != ByteStatus::Elsewhere {
+            self.state.status_before = self.ledger.current_status();
             self.ledger
-                .enter_status(self.offset(), ByteStatus::Elsewhere);
+                .enter_status(self.packet_offset(), ByteStatus::Elsewhere);
         }
         self.interpreter.reset();
         self.state.deferred_tips.after_tnt = false;
@@ -64,38 +64,38 @@ impl Decoder {
 
     /// Ends the span that `stop_following` began.
     pub(super) fn restore_status(&mut self) {
-        if self.ledger.status() == ByteStatus::Elsewhere {
+        if self.ledger.current_status() == ByteStatus::Elsewhere {
             self.ledger
-                .enter_status(self.offset(), self.state.status_before);
+                .enter_status(self.packet_offset(), self.state.status_before);
         }
     }
 
     /// Applies a packet of a thread that is not decoded.
-    pub(super) fn packet_while_elsewhere<S: Sink>(
+    pub(super) fn apply_packet_of_undecoded_thread<S: Sink>(
         &mut self,
         packet: &Packet,
         sink: &mut S,
     ) -> Result<(), Cause> {
         match packet.kind {
             PacketKind::TipPge(ip) => {
-                let ip = self.ip(ip);
-                return self.tip_pge(ip, sink);
+                let ip = self.decompress_ip(ip);
+                return self.decode_tip_pge(ip, sink);
             }
-            PacketKind::Ovf => self.overflow(sink),
+            PacketKind::Ovf => self.handle_overflow(sink),
             PacketKind::Tip(ip) => {
                 let mode = self.take_announced_mode();
                 self.interpreter.mode = mode;
                 let due_intervals =
                     self.clock.by_rate() >= self.interpreter.selector.next_interval_start();
-                if let (Some(ip), true) = (self.ip(ip), due_intervals) {
+                if let (Some(ip), true) = (self.decompress_ip(ip), due_intervals) {
                     if !self.may_be_deferred_tip(ip) {
-                        self.resume(ip, mode, sink);
+                        self.resume_after_loss(ip, mode, sink);
                     }
                 }
             }
-            PacketKind::Fup(ip) => drop(self.ip(ip)),
+            PacketKind::Fup(ip) => drop(self.decompress_ip(ip)),
             PacketKind::TipPgd(ip) => {
-                self.ip(ip);
+                self.decompress_ip(ip);
                 self.state.announced_mode = None;
                 self.state.disabled_ip = 0;
                 self.state.tracing = TracingState::Off;
@@ -121,11 +121,11 @@ impl Decoder {
 
     /// Reports a CR3 that contradicts the schedule.
     pub(super) fn report_cr3_contradiction(&mut self) {
-        let offset = self.offset();
+        let offset = self.packet_offset();
         if let Some(cr3) = self.interpreter.selector.take_cr3_contradiction() {
-            let status = self.ledger.status();
+            let status = self.ledger.current_status();
             let cause = Cause::OtherProcess { cr3 };
-            self.ledger.fail(offset, FlowError { offset, cause });
+            self.ledger.record_loss(offset, FlowError { offset, cause });
             self.ledger.enter_status(offset, status);
         }
     }
@@ -153,7 +153,7 @@ impl Decoder {
             _ if timed => self.ambiguous.cyc_end = packet.end(),
             _ => {}
         }
-        let entries = self.interpreter.selector.entries();
+        let entries = self.interpreter.selector.entry_count();
         if self.ambiguous.entries == entries {
             return;
         }
@@ -167,7 +167,8 @@ impl Decoder {
                 let since = self.clock.by_rate();
                 let (offset, cause) =
                     (packet.offset as u64, Cause::AmbiguousThread { since, from });
-                self.ledger.remark(offset, FlowError { offset, cause });
+                self.ledger
+                    .record_harmless_error(offset, FlowError { offset, cause });
             }
         }
         self.ambiguous.last = packet.offset as u64;
@@ -185,7 +186,7 @@ impl Decoder {
     /// A packet gave the time. `begins`: tracing was off, so that the code before belongs to one thread, and not to the
     /// next one.
     pub(super) fn resolve_ambiguity(&mut self, begins: bool) {
-        let offset = self.offset();
+        let offset = self.packet_offset();
         let Some(from) = self.ambiguous.from.take() else {
             return;
         };
@@ -202,7 +203,8 @@ impl Decoder {
         } else {
             let since = self.interpreter.selector.next_interval_start();
             let cause = Cause::AmbiguousThread { since, from };
-            self.ledger.remark(offset, FlowError { offset, cause });
+            self.ledger
+                .record_harmless_error(offset, FlowError { offset, cause });
         }
     }
 }

@@ -91,7 +91,7 @@ impl InactiveSpaces {
         next: usize,
         sum: &mut Transitions,
     ) {
-        let bytes = size_of::<SpaceCache>() + cache.code.size() + cache.transitions.size();
+        let bytes = size_of::<SpaceCache>() + cache.code.size_in_bytes() + cache.transitions.size();
         self.bytes += bytes;
         if let Some(position) = self.parked.get_mut(self.current) {
             *position = Some(InactiveSpace {

@@ -89,7 +89,7 @@ impl Interpreter {
         let mut path = self.start_path()?;
         let position = loop {
             let node = self.code.node(path.last);
-            if let Some(position) = self.code.find(node, ip) {
+            if let Some(position) = self.code.find_instruction(node, ip) {
                 break Some(position);
             }
             if !node.end.continues_without_packet() {
@@ -203,7 +203,7 @@ impl Interpreter {
         };
         loop {
             let node = self.code.node(path.last);
-            if self.code.find(node, ip).is_some() {
+            if self.code.find_instruction(node, ip).is_some() {
                 return true;
             }
             if !node.end.continues_without_packet() || self.extend_path(&mut path).is_err() {
@@ -270,7 +270,7 @@ impl Interpreter {
         let mut path = self.start_path().ok()?;
         let (position, ip) = loop {
             let node = self.code.node(path.last);
-            if let Some(found) = self.code.nth(node, left) {
+            if let Some(found) = self.code.nth_instruction(node, left) {
                 break found;
             }
             if !node.end.continues_without_packet() {
@@ -371,7 +371,7 @@ impl Interpreter {
             return false;
         };
         for left in (0..=path.nodes).rev() {
-            if !self.code.calls(self.code.node(index)).1.is_empty() {
+            if !self.code.calls_of_node(self.code.node(index)).1.is_empty() {
                 return true;
             }
             match self.next_node(index) {
@@ -392,7 +392,7 @@ impl Interpreter {
         if fall != NO_NODE && self.code.node(fall).end != NodeEnd::Dead {
             return Ok(fall);
         }
-        let next = self.code.lookup(&self.view, ip, mode)?;
+        let next = self.code.find_or_decode_node(&self.view, ip, mode)?;
         self.code.node_mut(index).fall = next;
         Ok(next)
     }
@@ -420,7 +420,7 @@ impl Interpreter {
                 return None;
             }
             for code_range in self.code.code_ranges(node) {
-                for at in self.code.fragment(code_range, node.mode).ips() {
+                for at in self.code.whole_fragment(code_range, node.mode).ips() {
                     if at == here && !ips.is_empty() {
                         return Some(ips);
                     }

@@ -27,7 +27,9 @@ impl Interpreter {
             return;
         }
         let cache_pool = self.cache_pool.as_ref();
-        if let Some(code) = cache_pool.and_then(|all| all.take(&self.view, &self.code)) {
+        if let Some(code) =
+            cache_pool.and_then(|all| all.take_matching_cache(&self.view, &self.code))
+        {
             self.code = code;
         }
     }
@@ -87,7 +89,7 @@ impl Interpreter {
             if *changed == Changed::All {
                 transitions.invalidate_all(code);
             }
-            code.invalidate(changed);
+            code.invalidate_changed_nodes(changed);
             let dead = code.take_dead_nodes();
             transitions.invalidate(&dead);
         });

@@ -368,7 +368,7 @@ impl SegmentInput<'_> {
     fn decode_until<S: AdditiveSink>(&self, decoder: &mut Decoder, until: usize, sink: &mut S) {
         while decoder.decode_until(self.window, until, sink)
             && decoder.is_paused()
-            && decoder.position() < until
+            && decoder.next_packet_position() < until
             && !decoder.ledger().is_full()
         {}
     }
@@ -403,7 +403,7 @@ impl<S: AdditiveSink> MergeTarget<'_, S> {
                 }
                 result = input.decode_from(decoder, &snapshot, segment.until);
             }
-            self.ledger.join(result.ledger);
+            self.ledger.append_segment_ledger(result.ledger);
             self.counts.add(&result.counts);
             self.sink.merge(result.sink);
             snapshot = result.end;

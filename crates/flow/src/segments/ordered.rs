@@ -180,7 +180,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
                 result = self.workers[0].decode_from(&input, state, segment.until);
             }
             used += 1;
-            self.ledger.join(result.ledger);
+            self.ledger.append_segment_ledger(result.ledger);
             self.counts.add(&result.counts);
             let before = self.rows;
             for mut batch in result.batches {
@@ -358,7 +358,7 @@ impl<S: OrderedSink> Worker<S> {
         sink.set_limit(input.batch_rows);
         let mut rows = 0;
         while rows < max_rows {
-            let before = decoder.position();
+            let before = decoder.next_packet_position();
             let can_continue = decoder.decode_until(input.window, until, sink);
             let is_full = sink.is_full();
             if is_full {
@@ -366,7 +366,7 @@ impl<S: OrderedSink> Worker<S> {
                 rows += S::rows(&batch);
                 add_batch(batch);
             }
-            let position = decoder.position();
+            let position = decoder.next_packet_position();
             let has_progress = is_full || position > before || decoder.is_paused();
             let is_at_end = position >= until && !decoder.has_deferred_calls();
             if !can_continue || !has_progress || is_at_end || decoder.ledger().is_full() {

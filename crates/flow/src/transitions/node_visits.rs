@@ -293,7 +293,7 @@ impl LogEntry<'_> {
             BranchOutcome::Continued | BranchOutcome::NotTaken => (node.next, RunEnd::Cut),
             BranchOutcome::Taken => (node.target, RunEnd::Conditional),
             BranchOutcome::Returned(site) => {
-                let call = self.log.code.call(site);
+                let call = self.log.code.call_at_site(site);
                 let return_ip = call.map_or(0, |call| call.return_ip);
                 (node.mode.truncate(return_ip), RunEnd::Return)
             }
@@ -510,7 +510,7 @@ impl NodeTotals {
         }
         for ((index, site), count) in moved.returns.into_sorted() {
             let node = code.node(index);
-            let return_ip = code.call(site).map_or(0, |call| call.return_ip);
+            let return_ip = code.call_at_site(site).map_or(0, |call| call.return_ip);
             let to = node.mode.truncate(return_ip);
             totals.add_edge(code.last_ip(node), to, RunEnd::Return, count);
         }

@@ -82,7 +82,7 @@ impl PacketPath {
             return None;
         }
         self.visits.push((node, outcome));
-        let (first, calls) = code.calls(code.node(node));
+        let (first, calls) = code.calls_of_node(code.node(node));
         self.pushes.extend((first..).take(calls.len()));
         self.peak = self.peak.max(self.pushes.len()).min(STACK_DEPTH);
         Some(())
@@ -113,7 +113,7 @@ impl PacketPath {
                     self.next = code.node_after(view, node, taken)?;
                 }
                 NodeEnd::Return if taken && self.has_retc => {
-                    if self.pushes.is_empty() && code.calls(code.node(node)).1.is_empty() {
+                    if self.pushes.is_empty() && code.calls_of_node(code.node(node)).1.is_empty() {
                         self.pending_tnt = Some(short_tnt_of(bits, left));
                         return Some(());
                     }
@@ -164,7 +164,7 @@ impl PacketPath {
             }
             _ => return None,
         }
-        self.next = code.lookup(view, ip, mode).ok()?;
+        self.next = code.find_or_decode_node(view, ip, mode).ok()?;
         Some(())
     }
 
