@@ -13,7 +13,7 @@
 
 use std::mem::{size_of, size_of_val};
 
-use rtit_image::{Changed, View};
+use rtit_image::{ChangedCode, View};
 use rtit_x86::{Mode, MAX_LENGTH};
 
 use crate::error::Cause;
@@ -206,7 +206,10 @@ impl CodeCache {
             factor,
             ..self.whole_fragment(code_range, mode)
         };
-        fragment.last = fragment.ips().last().unwrap_or(fragment.start);
+        fragment.last = fragment
+            .instruction_addresses()
+            .last()
+            .unwrap_or(fragment.start);
         fragment
     }
 
@@ -224,7 +227,7 @@ impl CodeCache {
         }
     }
 
-    /// As `lookup`, for the target of an indirect transfer at the end of `from`.
+    /// As `find_or_decode_node`, for the target of an indirect transfer at the end of `from`.
     #[inline]
     pub fn lookup_target(
         &mut self,
@@ -256,7 +259,7 @@ impl CodeCache {
         candidates.find_map(|(code_ranges, range)| {
             let instructions = self
                 .whole_fragment(range, node.mode)
-                .ips()
+                .instruction_addresses()
                 .position(|at| at == ip)?;
             Some(NodePosition {
                 code_ranges,
@@ -269,7 +272,11 @@ impl CodeCache {
     pub fn nth_instruction(&self, node: &CodeNode, index: u64) -> Option<(NodePosition, u64)> {
         let mut left = usize::try_from(index).ok()?;
         for (code_ranges, range) in self.code_ranges(node).iter().enumerate() {
-            if let Some(ip) = self.whole_fragment(range, node.mode).ips().nth(left) {
+            if let Some(ip) = self
+                .whole_fragment(range, node.mode)
+                .instruction_addresses()
+                .nth(left)
+            {
                 return Some((
                     NodePosition {
                         code_ranges,
@@ -297,11 +304,11 @@ impl CodeCache {
     }
 
     /// Invalidates the nodes of changed code; if all code has changed, indices become invalid.
-    pub fn invalidate_changed_nodes(&mut self, changed: &Changed) {
+    pub fn invalidate_changed_nodes(&mut self, changed: &ChangedCode) {
         match changed {
-            Changed::None => {}
-            Changed::All => self.clear(),
-            Changed::Ranges(ranges) => {
+            ChangedCode::None => {}
+            ChangedCode::All => self.clear(),
+            ChangedCode::Ranges(ranges) => {
                 for &(start, end) in ranges {
                     self.mark_dead(start, end);
                 }
@@ -335,7 +342,7 @@ impl CodeCache {
     pub fn return_node(&mut self, view: &View, from: u32, site: u32) -> Option<u32> {
         let mode = self.node(from).mode;
         let call = self.call_at_site(site)?;
-        let (node, ip) = (call.node, mode.truncate(call.return_ip));
+        let (node, ip) = (call.node, mode.truncate_ip(call.return_ip));
         if node != NO_NODE && self.node(node).mode == mode {
             return self.replace_dead(view, node);
         }
@@ -371,7 +378,7 @@ impl CodeCache {
             sink.end_run(code_range.run_end, offset);
             if S::NEEDS_EDGES {
                 let target = self.target_after(node, at);
-                sink.edge(code_range.last, target, code_range.run_end);
+                sink.add_edge(code_range.last, target, code_range.run_end);
             }
         }
     }
@@ -490,7 +497,7 @@ impl CodeNode {
         }
     }
 
-    /// Sets the link of `successor`.
+    /// Sets the link of `linked_successor`.
     pub fn set_successor_link(&mut self, taken: bool, next: u32) {
         match taken {
             true => self.taken = next,

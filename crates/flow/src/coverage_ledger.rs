@@ -2,8 +2,8 @@
 //! its error.
 //!
 //! Spans lie in stream order without gaps. A decoder of a segment does not know the span that is open at its start; its
-//! ledger lists changes instead (`segment`), which `join` replays on the ledger before it, with the same result as one
-//! decoder.
+//! ledger lists changes instead (`new_segment_ledger`), which `append_segment_ledger` replays on the ledger before it,
+//! with the same result as one decoder.
 
 use crate::error::{ErrorClass, FlowError};
 
@@ -50,7 +50,7 @@ pub struct CoverageLedger {
     open: Span,
     errors: [u64; ErrorClass::COUNT],
     bytes: [u64; 4],
-    /// In the ledger of a segment: its changes, from which `join` makes spans.
+    /// In the ledger of a segment: its changes, from which `append_segment_ledger` makes spans.
     changes: Option<Vec<StatusChange>>,
     /// The number of changes from which on the segment should end.
     max_changes: usize,

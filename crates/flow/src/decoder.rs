@@ -45,12 +45,12 @@ use crate::coverage_ledger::{ByteStatus, CoverageLedger, Span};
 use crate::error::{Cause, FlowError};
 use crate::event::{Event, EventKind};
 use crate::interpreter::{Interpreter, InterpreterSnapshot, PacketStamp};
-use crate::settings::{Errata, Settings};
+use crate::settings::{ErratumSet, Settings};
 use crate::sink::Sink;
 use crate::stream_decoder::StreamWindow;
-use crate::time::{Clock, TimingSample, TimingSamples};
+use crate::time::{EstimatedClock, TimingSample, TimingSamples};
 use crate::totals::{Counts, Totals};
-use rtit_image::{Changed, Space};
+use rtit_image::{ChangedCode, Space};
 use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;
 
@@ -173,10 +173,10 @@ impl DecoderState {
 /// Decodes one stream. It holds no bytes: each call gets a window of the stream.
 pub struct Decoder {
     interpreter: Interpreter,
-    clock: Clock,
+    clock: EstimatedClock,
     ledger: CoverageLedger,
     state: DecoderState,
-    errata: Errata,
+    errata: ErratumSet,
     /// Count of instructions at the FUP after an OVF.
     instructions_at_overflow_fup: Option<u64>,
     /// The next packet but timing is a TraceStop.
@@ -226,9 +226,9 @@ impl Decoder {
         &mut self,
         before: &Spaces,
         spaces: &Spaces,
-        changed: &Changed,
+        changed: &ChangedCode,
     ) {
-        self.interpreter.forget(before, spaces, changed);
+        self.interpreter.drop_changed_code(before, spaces, changed);
     }
 
     fn begin_stream(
@@ -252,14 +252,14 @@ impl Decoder {
             let cause = Cause::BeforePsb;
             ledger.record_loss(0, FlowError { offset: 0, cause });
         }
-        let mut clock = Clock::new(settings.time);
+        let mut clock = EstimatedClock::new(settings.time);
         clock.samples = settings.timing_samples.then(TimingSamples::default);
         let mut state = DecoderState::lost_at(if none { 0 } else { position });
         state.is_searching_psb = settings.start.is_none();
         if let Some(start) = settings.start {
-            interpreter.begin();
+            interpreter.begin_stream();
             interpreter.mode = start.mode;
-            interpreter.go_to(start.ip.unwrap_or(0), 0);
+            interpreter.set_next_address(start.ip.unwrap_or(0), 0);
             state.tracing = start.ip.map_or(TracingState::Off, |_| TracingState::On);
             state.last_ip = start.last_ip;
         }
@@ -268,7 +268,7 @@ impl Decoder {
             clock,
             ledger,
             state,
-            errata: Errata::for_cpu(settings.cpu),
+            errata: ErratumSet::for_cpu(settings.cpu),
             instructions_at_overflow_fup: None,
             tracestop_follows: false,
             ambiguous: AmbiguousInterval::default(),
@@ -346,8 +346,8 @@ impl Decoder {
     fn set_packet(&mut self, offset: u64) {
         self.interpreter.packet = PacketStamp {
             offset,
-            time: self.clock.stamp(),
-            now: self.clock.by_rate(),
+            time: self.clock.row_time(),
+            now: self.clock.estimate_by_rate(),
         };
     }
 
@@ -379,7 +379,7 @@ impl Decoder {
     /// Reports an event of the current packet.
     fn report_event<S: Sink>(&self, kind: EventKind, ip: u64, value: u64, sink: &mut S) {
         if self.state.tracing != TracingState::Elsewhere {
-            sink.event(&self.new_event(kind, ip, value));
+            sink.add_event(&self.new_event(kind, ip, value));
         }
     }
 
@@ -388,7 +388,7 @@ impl Decoder {
             kind,
             ip,
             value,
-            time: self.clock.stamp(),
+            time: self.clock.row_time(),
             offset: self.packet_offset(),
         }
     }
@@ -407,7 +407,7 @@ impl Decoder {
             if awaiting_fup.purpose == FupPurpose::Exec {
                 awaiting_fup.event.ip = ip;
             }
-            sink.event(&awaiting_fup.event);
+            sink.add_event(&awaiting_fup.event);
             // only timing packets come between OVF and its FUP
             if self.state.tracing == TracingState::Overflow {
                 self.state.tracing = TracingState::Off;
@@ -423,13 +423,13 @@ pub(crate) struct DecoderSnapshot {
     status: ByteStatus,
     /// Nothing has run since the FUP after an OVF.
     is_after_overflow_fup: bool,
-    clock: Clock,
+    clock: EstimatedClock,
     interpreter: InterpreterSnapshot,
     deferred_calls: DeferredCalls,
 }
 
 impl DecoderSnapshot {
-    pub fn position(&self) -> usize {
+    pub fn snapshot_position(&self) -> usize {
         self.state.position
     }
 
@@ -475,7 +475,7 @@ impl DecoderSnapshot {
 }
 
 impl Decoder {
-    pub(crate) fn snapshot(&self) -> DecoderSnapshot {
+    pub(crate) fn take_snapshot(&self) -> DecoderSnapshot {
         let mut state = self.state.clone();
         state.last_mov_cr3 = state
             .last_mov_cr3
@@ -486,23 +486,24 @@ impl Decoder {
             status: self.ledger.current_status(),
             is_after_overflow_fup: self.instructions_at_overflow_fup == Some(instructions),
             clock: self.clock.without_accounts(),
-            interpreter: self.interpreter.snapshot(),
+            interpreter: self.interpreter.take_snapshot(),
             deferred_calls: self.deferred_calls.clone(),
         }
     }
 
     /// Continues from a snapshot, with empty counts and ledger. `spaces`: the code at the beginning of the stream.
-    pub(crate) fn restore(&mut self, snapshot: &DecoderSnapshot, spaces: &Spaces) {
+    pub(crate) fn restore_snapshot(&mut self, snapshot: &DecoderSnapshot, spaces: &Spaces) {
         self.state = snapshot.state.clone();
         self.clock = snapshot.clock.clone();
         self.deferred_calls = snapshot.deferred_calls.clone();
-        self.interpreter.restore(&snapshot.interpreter, spaces);
+        self.interpreter
+            .restore_snapshot(&snapshot.interpreter, spaces);
         self.reset_accounts(snapshot);
     }
 
     /// Begins a segment: empties counts and ledger.
     pub(crate) fn begin_segment(&mut self) -> DecoderSnapshot {
-        let snapshot = self.snapshot();
+        let snapshot = self.take_snapshot();
         self.clock = self.clock.without_accounts();
         self.reset_accounts(&snapshot);
         snapshot

@@ -145,11 +145,11 @@ impl Sink for EdgeCounter {
 
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
-    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
+    fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         add(&mut self.interpreted, (from, to, kind as u8), 1);
     }
 
-    fn event(&mut self, _event: &Event) {}
+    fn add_event(&mut self, _event: &Event) {}
 
     fn transition_count(&mut self, transition: &impl TakenTransition, times: u64) {
         if let Some(edges) = self.generation_edges(transition.generation()) {
@@ -211,14 +211,14 @@ impl GenerationEdges {
 
     /// Collects the edges of a transition if they are unknown. Returns its id.
     fn find_edges(&mut self, transition: &impl TakenTransition) -> u32 {
-        let number = transition.id() as usize;
+        let number = transition.transition_id() as usize;
         if number >= self.edge_ranges.len() {
             self.edge_ranges.resize(number + 1, (0, 0));
         }
         if self.edge_ranges[number].1 == 0 {
             let first = self.edges.len() as u32;
             let mut collector = EdgeCollector(&mut self.edges);
-            transition.replay_at((0, 0), &mut collector);
+            transition.replay_with_times((0, 0), &mut collector);
             // A transition without edges gets a placeholder, since an empty range means unknown.
             if first == self.edges.len() as u32 {
                 self.edges.push(TransitionEdge {
@@ -294,10 +294,10 @@ impl Sink for EdgeCollector<'_> {
 
     fn extend_run(&mut self, _fragment: &RunFragment<'_>, _time: u64) {}
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
-    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
+    fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         self.0.push(TransitionEdge { from, to, kind });
     }
-    fn event(&mut self, _event: &Event) {}
+    fn add_event(&mut self, _event: &Event) {}
 }
 
 /// Hash of an edge to its slot in a bitmap; the size of a bitmap is a power of two. Several edges may share a slot.

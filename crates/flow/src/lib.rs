@@ -105,7 +105,7 @@ pub use settings::{
     Cpu, Erratum, FilterRanges, InitialState, Settings, TransitionLimits, MAX_RANGES,
 };
 pub use sink::{
-    Capacity, CountingSink, LoggedTransition, RunEnd, RunFragment, Sink, SinkNeeds,
+    CountingSink, LoggedTransition, RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds,
     TakenTransition, TakenTransitions,
 };
 pub use sinks::buffer_pool::{empty_buffer, recycle, BufferPoolGuard, PooledNumber};

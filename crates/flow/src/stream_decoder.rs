@@ -1,7 +1,7 @@
 //! Streams and their decoders: a stream with its decoder and sink ([`StreamDecoder`]), windows of a stream that is not
 //! in memory as a whole, and a decoder for many short streams over the same code ([`ReusableDecoder`]).
 
-use rtit_image::Changed;
+use rtit_image::ChangedCode;
 
 use crate::address_spaces::Spaces;
 use crate::coverage_ledger::CoverageLedger;
@@ -118,7 +118,7 @@ impl<B: WindowSource> StreamDecoder<B, RunSink> {
 
 impl<B: WindowSource> StreamDecoder<B, Totals> {
     /// Runs and edges added up.
-    pub fn adding_up(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
+    pub fn for_totals(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
         let totals = Totals::with_max_counters(settings.max_counters);
         StreamDecoder::with_sink(stream, spaces, settings, totals)
     }
@@ -180,7 +180,7 @@ impl<'a> StreamWindow<'a> {
         }
     }
 
-    pub(crate) fn byte(&self, offset: usize) -> Option<u8> {
+    pub(crate) fn byte_at(&self, offset: usize) -> Option<u8> {
         self.bytes.get(offset.checked_sub(self.base)?).copied()
     }
 }
@@ -272,8 +272,8 @@ impl ReusableDecoder {
         }
         spaces.rewind_all_views();
         let changed = match (start, end) {
-            (0, u64::MAX) => Changed::All,
-            _ => Changed::Ranges(vec![(start, end)]),
+            (0, u64::MAX) => ChangedCode::All,
+            _ => ChangedCode::Ranges(vec![(start, end)]),
         };
         self.decoder
             .drop_changed_code(&self.spaces, &spaces, &changed);

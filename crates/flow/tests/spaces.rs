@@ -247,7 +247,8 @@ fn all<S: OrderedSink>(
     settings: &Settings,
     sink: S,
 ) -> [Vec<S::Batch>; 2] {
-    let mut flow = StreamDecoder::with_sink(stream, spaces.clone(), settings, sink.fresh());
+    let mut flow =
+        StreamDecoder::with_sink(stream, spaces.clone(), settings, sink.new_empty_sink());
     flow.sink_mut().set_limit(7);
     let mut one = Vec::new();
     while flow.advance() {
@@ -346,7 +347,7 @@ proptest! {
             while flow.advance() {}
             prop_assert_eq!(flow.counts().instructions, expected.ips.len() as u64);
 
-            let mut flow = StreamDecoder::adding_up(&stream[..], spaces(&programs), &settings);
+            let mut flow = StreamDecoder::for_totals(&stream[..], spaces(&programs), &settings);
             while flow.advance() {}
             let runs = flow.totals().runs();
             let total: u64 = runs.iter().map(|run| u64::from(run.instructions) * run.count).sum();
@@ -421,7 +422,7 @@ fn interpreted(programs: &[Program], stream: &[u8], settings: &Settings) -> Stre
         transitions: TransitionLimits::NONE,
         ..*settings
     };
-    let mut flow = StreamDecoder::adding_up(stream, spaces(programs), &settings);
+    let mut flow = StreamDecoder::for_totals(stream, spaces(programs), &settings);
     while flow.advance() {}
     let edges = flow.totals().edges();
     let mut map = vec![0; BITMAP_SIZE];

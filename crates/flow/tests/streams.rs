@@ -166,7 +166,7 @@ fn code_that_is_unmapped_and_mapped_again_is_decoded_as_before() {
         part
     };
     let count = |stream: &[u8]| {
-        let mut flow = StreamDecoder::adding_up(stream, space.view(), &Settings::default());
+        let mut flow = StreamDecoder::for_totals(stream, space.view(), &Settings::default());
         while flow.advance() {}
         (flow.counts().instructions, ips(stream, space.view()).0)
     };

@@ -19,13 +19,13 @@ mod iced_decoder;
 mod instruction;
 mod table_decoder;
 
-pub use class::Class;
+pub use class::InstructionClass;
 pub use iced_decoder::format;
-pub use instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
+pub use instruction::{Instruction, Mode, UndecodableReason, MAX_LENGTH};
 
 /// Decodes the instruction at `ip` from the start of `bytes` (15 are always enough).
 #[inline]
-pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
+pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, UndecodableReason> {
     if let Some(instruction) = table_decoder::decode_near_branch(bytes, ip, mode) {
         return Ok(instruction);
     }
@@ -41,7 +41,7 @@ pub fn plain_length(bytes: &[u8; 16]) -> usize {
         .map_or(0, table_decoder::plain_length::plain_length)
 }
 
-fn decode_uncommon(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
+fn decode_uncommon(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, UndecodableReason> {
     if let Some(instruction) = table_decoder::decode(bytes, ip, mode) {
         return Ok(instruction);
     }

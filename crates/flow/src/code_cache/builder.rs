@@ -9,7 +9,9 @@ use crate::error::Cause;
 use crate::hash::{mix_address, K};
 use crate::sink::RunEnd;
 use rtit_image::View;
-use rtit_x86::{decode, plain_length, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
+use rtit_x86::{
+    decode, plain_length, Instruction, InstructionClass, Mode, UndecodableReason, MAX_LENGTH,
+};
 
 /// A node has at most this many instructions, so that no packet makes a node of unbounded size.
 const MAX_INSTRUCTIONS: u32 = 512;
@@ -88,9 +90,9 @@ impl CodeCache {
             self.append_instruction(draft, instruction.ip, instruction.length);
             let next = instruction.next();
             let end = match instruction.class {
-                Class::Jump | Class::Call => {
+                InstructionClass::Jump | InstructionClass::Call => {
                     self.end_code_range(draft, &instruction);
-                    at = draft.mode.truncate(instruction.target);
+                    at = draft.mode.truncate_ip(instruction.target);
                     draft.code_range = self.new_code_range(at);
                     let own = &self.code_ranges[draft.first_code_range..];
                     if own.iter().any(|code_range| code_range.start == at) {
@@ -98,21 +100,25 @@ impl CodeCache {
                     }
                     continue;
                 }
-                Class::Conditional => NodeEnd::Conditional,
-                Class::IndirectJump => NodeEnd::IndirectJump,
-                Class::IndirectCall => {
+                InstructionClass::Conditional => NodeEnd::Conditional,
+                InstructionClass::IndirectJump => NodeEnd::IndirectJump,
+                InstructionClass::IndirectCall => {
                     self.add_call(draft, &instruction);
                     NodeEnd::IndirectCall
                 }
-                Class::Return if instruction.narrow => NodeEnd::NarrowReturn,
-                Class::Return => NodeEnd::Return,
-                Class::FarTransfer => NodeEnd::Far,
-                Class::Syscall => NodeEnd::Syscall,
-                Class::SoftwareInterrupt => NodeEnd::SoftwareInterrupt,
-                Class::VmEntry => NodeEnd::VmEntry,
-                Class::MovCr3 => NodeEnd::MovCr3,
-                Class::PtWrite => NodeEnd::PtWrite,
-                Class::Other | Class::VmPtrLd | Class::XBegin | Class::XEnd | Class::XAbort => {
+                InstructionClass::Return if instruction.narrow => NodeEnd::NarrowReturn,
+                InstructionClass::Return => NodeEnd::Return,
+                InstructionClass::FarTransfer => NodeEnd::Far,
+                InstructionClass::Syscall => NodeEnd::Syscall,
+                InstructionClass::SoftwareInterrupt => NodeEnd::SoftwareInterrupt,
+                InstructionClass::VmEntry => NodeEnd::VmEntry,
+                InstructionClass::MovCr3 => NodeEnd::MovCr3,
+                InstructionClass::PtWrite => NodeEnd::PtWrite,
+                InstructionClass::Other
+                | InstructionClass::VmPtrLd
+                | InstructionClass::XBegin
+                | InstructionClass::XEnd
+                | InstructionClass::XAbort => {
                     // the end of the address space: the next instruction is not in memory order
                     if next < at {
                         return Ok((NodeEnd::Full, 0, next));
@@ -121,7 +127,7 @@ impl CodeCache {
                     continue;
                 }
             };
-            return Ok((end, draft.mode.truncate(instruction.target), next));
+            return Ok((end, draft.mode.truncate_ip(instruction.target), next));
         }
     }
 
@@ -170,7 +176,7 @@ impl CodeCache {
 
     /// Ends a code range with a direct jump or call.
     fn end_code_range(&mut self, draft: &mut NodeBuilder, instruction: &Instruction) {
-        let calls = instruction.class == Class::Call;
+        let calls = instruction.class == InstructionClass::Call;
         if calls && !instruction.calls_next() {
             self.add_call(draft, instruction);
         }
@@ -216,10 +222,10 @@ impl InstructionReader<'_> {
             let count = self.view.read(ip, &mut bytes);
             let known = bytes.get(..count).unwrap_or(&[]);
             let decoded = match known {
-                [] => Err(Undecodable::Truncated),
+                [] => Err(UndecodableReason::Truncated),
                 _ => decode(known, ip, mode),
             };
-            let more = matches!(decoded, Err(Undecodable::Truncated)) && count < MAX_LENGTH;
+            let more = matches!(decoded, Err(UndecodableReason::Truncated)) && count < MAX_LENGTH;
             let missing = ip.checked_add(count as u64).filter(|_| more);
             if !missing.is_some_and(|address| self.view.request_page(address)) {
                 return decoded.map_err(|error| decode_error_cause(error, ip));
@@ -242,10 +248,10 @@ impl InstructionReader<'_> {
     }
 }
 
-fn decode_error_cause(error: Undecodable, ip: u64) -> Cause {
+fn decode_error_cause(error: UndecodableReason, ip: u64) -> Cause {
     match error {
-        Undecodable::Truncated => Cause::Unmapped { ip },
-        Undecodable::Invalid => Cause::Undecodable { ip },
+        UndecodableReason::Truncated => Cause::Unmapped { ip },
+        UndecodableReason::Invalid => Cause::Undecodable { ip },
     }
 }
 
@@ -295,7 +301,7 @@ mod tests {
             let Ok(instruction) = decode(rest, ip, mode) else {
                 break NodeEnd::Unknown;
             };
-            assert_eq!(instruction.class, Class::Other, "{mode:?} {at}");
+            assert_eq!(instruction.class, InstructionClass::Other, "{mode:?} {at}");
             lengths.push(instruction.length);
             at += usize::from(instruction.length);
         };

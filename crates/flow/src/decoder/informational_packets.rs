@@ -170,7 +170,7 @@ impl Decoder {
                     if PendingEvents::completes_others(event.kind) {
                         self.state.pending_events.report_pending(None, 0, sink);
                     }
-                    sink.event(&event);
+                    sink.add_event(&event);
                 }
             }
         }
@@ -289,7 +289,7 @@ impl PendingEvents {
                     .filter(|&ip| ip != 0)
                     .or(self.power);
             }
-            sink.event(&event);
+            sink.add_event(&event);
         }
     }
 
@@ -301,7 +301,7 @@ impl PendingEvents {
     /// Reports the MODE.TSX that applies at the IP packet.
     pub fn report_arriving<S: Sink>(&mut self, ip: u64, sink: &mut S) {
         if let Some(event) = self.arriving.take() {
-            sink.event(&Event { ip, ..event });
+            sink.add_event(&Event { ip, ..event });
         }
     }
 

@@ -1,9 +1,9 @@
 //! Packet dispatch: applies one packet to the state of tracing, and handles the packets that move execution.
 //!
-//! `dispatch` separates packets that mean the same everywhere (timing), packets within a PSB+, packets of a thread that
-//! is not decoded, and all others; `dispatch_flow` then chooses the handler of the packet type. A handler first
-//! completes what is pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by the state. It
-//! returns an error before it reports any instruction that the packet does not confirm; the caller then records the
+//! `dispatch_packet` separates packets that mean the same everywhere (timing), packets within a PSB+, packets of a
+//! thread that is not decoded, and all others; `dispatch_flow` then chooses the handler of the packet type. A handler
+//! first completes what is pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by the state.
+//! It returns an error before it reports any instruction that the packet does not confirm; the caller then records the
 //! loss (`resynchronization`).
 
 use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
@@ -132,33 +132,34 @@ impl Decoder {
         match *kind {
             PacketKind::Pad => {}
             PacketKind::Cyc { cycles } => {
-                self.clock.cyc(cycles);
-                self.clock.mark(self.packet_offset());
+                self.clock.apply_cyc(cycles);
+                self.clock.add_sample_if_enabled(self.packet_offset());
                 self.update_kernel_code(sink);
             }
             PacketKind::Mtc { ctc } => {
-                if self.clock.mtc(ctc) {
+                if self.clock.apply_mtc(ctc) {
                     self.resolve_ambiguity(false);
                 }
-                self.clock.mark(self.packet_offset());
+                self.clock.add_sample_if_enabled(self.packet_offset());
                 self.update_kernel_code(sink);
             }
-            PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
+            PacketKind::Tma { ctc, fast_counter } => self.clock.apply_tma(ctc, fast_counter),
             PacketKind::Tsc { tsc } => {
                 // cycles were not counted all the time if tracing was off
                 let counted =
                     self.state.psb_plus.is_some() && self.state.tracing != TracingState::Off;
-                self.clock.tsc(tsc, !counted);
+                self.clock.apply_tsc(tsc, !counted);
                 self.resolve_ambiguity(self.state.tracing == TracingState::Off);
-                self.clock.mark(self.packet_offset());
+                self.clock.add_sample_if_enabled(self.packet_offset());
                 // within PSB+ execution is first followed up to the PSB
                 if self.state.psb_plus.is_none() {
-                    self.interpreter.advance(self.clock.by_rate(), sink);
+                    self.interpreter
+                        .advance_code_to(self.clock.estimate_by_rate(), sink);
                 }
             }
             PacketKind::Cbr { ratio } => {
-                self.clock.cbr(ratio);
-                self.clock.mark(self.packet_offset());
+                self.clock.apply_cbr(ratio);
+                self.clock.add_sample_if_enabled(self.packet_offset());
                 self.report_event(EventKind::Cbr, 0, ratio.into(), sink);
             }
             PacketKind::Mnt { payload } => self.report_event(EventKind::Mnt, 0, payload, sink),
@@ -171,7 +172,7 @@ impl Decoder {
     fn update_kernel_code<S: Sink>(&mut self, sink: &mut S) {
         if self.state.psb_plus.is_none() {
             self.interpreter
-                .update_kernel_code(self.clock.by_rate(), sink);
+                .update_kernel_code(self.clock.estimate_by_rate(), sink);
         }
     }
 
@@ -201,10 +202,10 @@ impl Decoder {
         match self.state.tracing {
             TracingState::On => {
                 self.state.after_branch = true;
-                self.interpreter.tnt(sink, results)
+                self.interpreter.apply_tnt(sink, results)
             }
             TracingState::Lost { .. } => Ok(()),
-            TracingState::Overflow if self.errata.has(Erratum::Skd010) => {
+            TracingState::Overflow if self.errata.has_erratum(Erratum::Skd010) => {
                 self.interpreter.counts.add_erratum(Erratum::Skd010);
                 self.state.tracing = TracingState::Lost { resume: true };
                 Ok(())
@@ -229,7 +230,7 @@ impl Decoder {
                 }
                 true
             }
-            TracingState::Overflow if self.errata.has(Erratum::Skd010) => {
+            TracingState::Overflow if self.errata.has_erratum(Erratum::Skd010) => {
                 self.interpreter.counts.add_erratum(Erratum::Skd010);
                 true
             }
@@ -248,7 +249,8 @@ impl Decoder {
                 self.resume_after_loss(target, mode, sink);
                 return Ok(());
             }
-            self.interpreter.go_to(target, self.interpreter.packet.time);
+            self.interpreter
+                .set_next_address(target, self.interpreter.packet.time);
             self.interpreter.mode = mode;
             self.state.tracing = TracingState::On;
             if !self
@@ -264,10 +266,10 @@ impl Decoder {
             self.report_cr3_contradiction();
             return Ok(());
         }
-        self.interpreter.tip(sink, target, mode)?;
+        self.interpreter.apply_tip(sink, target, mode)?;
         self.state.deferred_tips.count_followed(1);
         self.report_cr3_contradiction();
-        if self.interpreter.is_elsewhere() {
+        if self.interpreter.is_running_undecoded_thread() {
             self.stop_following(sink);
         }
         Ok(())
@@ -411,7 +413,7 @@ impl Decoder {
         self.state
             .pending_events
             .report_pending(completed, ip, sink);
-        sink.event(&event);
+        sink.add_event(&event);
         if self.state.tracing != TracingState::On {
             return Ok(());
         }
@@ -468,11 +470,12 @@ impl Decoder {
         // the transfer before an abort may have a wrong target: nothing from there on has run
         if abort
             && self.state.after_branch
-            && self.errata.has(Erratum::Bdm64)
+            && self.errata.has_erratum(Erratum::Bdm64)
             && !self.interpreter.can_reach_ip(ip)
         {
             self.interpreter.counts.add_erratum(Erratum::Bdm64);
-            self.interpreter.go_to(ip, self.interpreter.packet.time);
+            self.interpreter
+                .set_next_address(ip, self.interpreter.packet.time);
             return Ok(());
         }
         self.interpreter.advance_to_ip(sink, ip)
@@ -486,14 +489,14 @@ impl Decoder {
             let cause = Cause::Repeats { ip, instructions };
             self.ledger
                 .record_harmless_error(offset, FlowError { offset, cause });
-            sink.unknown_repetitions(&loop_body);
+            sink.note_unknown_repetitions(&loop_body);
         }
     }
 
     pub(super) fn handle_overflow<S: Sink>(&mut self, sink: &mut S) {
         self.begin_loss_at_packet(Cause::Overflow, sink);
-        self.clock.lose();
-        self.clock.mark(self.packet_offset());
+        self.clock.invalidate_cycle_counts();
+        self.clock.add_sample_if_enabled(self.packet_offset());
         self.report_event(EventKind::Overflow, 0, 0, sink);
         self.state.tracing = TracingState::Overflow;
     }
@@ -502,7 +505,7 @@ impl Decoder {
         self.confirm_psb_on(sink);
         let ip = match self.state.tracing {
             TracingState::Off => self.state.disabled_ip,
-            TracingState::On => self.interpreter.here(),
+            TracingState::On => self.interpreter.next_instruction_address(),
             _ => 0,
         };
         sink.end_run(RunEnd::Off, self.packet_offset());
@@ -513,8 +516,9 @@ impl Decoder {
 
     pub(super) fn set_mode(&mut self, mode: Mode) {
         if self.interpreter.mode != mode {
-            let here = self.interpreter.here();
-            self.interpreter.go_to(here, self.clock.stamp());
+            let here = self.interpreter.next_instruction_address();
+            self.interpreter
+                .set_next_address(here, self.clock.row_time());
             self.interpreter.mode = mode;
         }
     }

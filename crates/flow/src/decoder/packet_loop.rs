@@ -11,7 +11,7 @@ use crate::backpressure::BackpressureSink;
 use crate::error::Cause;
 use crate::sink::{RunEnd, Sink};
 use crate::stream_decoder::StreamWindow;
-use crate::time::Here;
+use crate::time::ScanPosition;
 use rtit_packet::{Kind, Packet, PacketKind, Scanner};
 
 const LOOK_AHEAD: usize = 32;
@@ -85,7 +85,7 @@ impl Decoder {
         let mut scanner = Scanner::within(stream.bytes, stream.base, self.state.position);
         scanner.set_block(self.state.block);
         if !self.clock.begun && scanner.position() < offset {
-            self.clock.begin(&Here {
+            self.clock.begin_stream(&ScanPosition {
                 stream,
                 offset: scanner.position() as u64,
                 block: self.state.block,
@@ -114,7 +114,7 @@ impl Decoder {
             let in_block = block.is_some();
             match scanner.next() {
                 Some(Ok(packet)) if self.must_pause_before(&packet) => {
-                    scanner.seek(packet.offset);
+                    scanner.seek_to(packet.offset);
                     scanner.set_block(block);
                     break;
                 }
@@ -122,7 +122,7 @@ impl Decoder {
                     if packet.length > 1
                         && self.work_around_erratum(&packet, stream, &mut scanner, sink) => {}
                 Some(Ok(packet)) => {
-                    let row = packet.kind.kind().row();
+                    let row = packet.kind.kind().declaration();
                     if in_block && !row.in_block {
                         let cause = Cause::InBlock { name: row.name };
                         self.begin_loss(packet.offset as u64, cause, sink);
@@ -143,7 +143,7 @@ impl Decoder {
                     };
                     self.begin_loss(error.offset() as u64, cause, sink);
                     if cut {
-                        scanner.seek(stream.end());
+                        scanner.seek_to(stream.end());
                     } else {
                         self.seek_psb(error.offset() + 1, stream, &mut scanner);
                     }
@@ -160,7 +160,7 @@ impl Decoder {
         !self.state.is_at_end && !self.interpreter.cancellation.is_cancelled()
     }
 
-    /// Before a CYC at `offset`; see `Clock::look_ahead`.
+    /// Before a CYC at `offset`; see `EstimatedClock::look_ahead`.
     #[inline]
     pub(super) fn look_ahead(
         &mut self,
@@ -171,7 +171,7 @@ impl Decoder {
     ) {
         let offset = offset as u64;
         if self.clock.looks_ahead(offset) {
-            let here = Here {
+            let here = ScanPosition {
                 stream,
                 offset,
                 block,
@@ -225,8 +225,8 @@ impl Decoder {
             let offset = at as u64;
             self.interpreter.packet.offset = offset;
             at += 1;
-            sink.packet(offset);
-            if let Err(cause) = self.interpreter.tnt(sink, (bits, count)) {
+            sink.begin_packet(offset);
+            if let Err(cause) = self.interpreter.apply_tnt(sink, (bits, count)) {
                 self.begin_loss(offset, cause, sink);
                 break;
             }
@@ -237,7 +237,7 @@ impl Decoder {
             self.state.after_branch = true;
             self.state.instructions_past_ip = 0;
             self.interpreter.keep_within_limit();
-            scanner.seek(at);
+            scanner.seek_to(at);
         }
         at > start
     }
@@ -248,7 +248,7 @@ impl Decoder {
         self.set_packet(offset);
         self.interpreter.counts.add_packets(packet.kind.kind(), 1);
         self.interpreter.keep_within_limit();
-        sink.packet(offset);
+        sink.begin_packet(offset);
         let result = self.dispatch_packet(packet, sink);
         if let Err(cause) = result {
             self.begin_loss(offset, cause, sink);

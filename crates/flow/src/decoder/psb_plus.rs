@@ -91,12 +91,16 @@ impl Decoder {
         let ours = match self.state.tracing {
             TracingState::On if !in_kernel => true,
             _ => {
-                psb_plus.ip.is_none() || self.interpreter.enter_due_intervals(self.clock.by_rate())
+                psb_plus.ip.is_none()
+                    || self
+                        .interpreter
+                        .enter_due_intervals(self.clock.estimate_by_rate())
             }
         };
         if !ours && self.state.tracing != TracingState::On {
             self.stop_following(sink);
-            self.interpreter.advance(self.clock.by_rate(), sink);
+            self.interpreter
+                .advance_code_to(self.clock.estimate_by_rate(), sink);
             if let Some(mode) = psb_plus.mode {
                 self.set_mode(mode);
             }
@@ -128,7 +132,7 @@ impl Decoder {
                 self.state.tracing = TracingState::Off;
             }
             (TracingState::Off, Some(ip)) => {
-                self.interpreter.go_to(ip, self.clock.stamp());
+                self.interpreter.set_next_address(ip, self.clock.row_time());
                 self.state.tracing = TracingState::PsbOn {
                     unannounced: Some(psb_plus.offset),
                 };
@@ -156,7 +160,8 @@ impl Decoder {
         }
         self.report_event(EventKind::Psb, psb_plus.ip.unwrap_or(0), 0, sink);
         self.interpreter.reset();
-        self.interpreter.advance(self.clock.by_rate(), sink);
+        self.interpreter
+            .advance_code_to(self.clock.estimate_by_rate(), sink);
         self.interpreter.enter_space(true);
         if let Some(mode) = psb_plus.mode {
             self.set_mode(mode);
@@ -173,7 +178,7 @@ impl Decoder {
         };
         if let Some(offset) = unannounced {
             let cause = Cause::OnUnannounced {
-                ip: self.interpreter.here(),
+                ip: self.interpreter.next_instruction_address(),
             };
             sink.end_run(RunEnd::Lost, offset);
             self.ledger.record_loss(offset, FlowError { offset, cause });

@@ -1,6 +1,6 @@
 //! Resynchronization: how decoding stops at an error, and where it continues.
 //!
-//! `fail` records the loss in the coverage ledger and enters the state `Lost`. What the error was decides where
+//! `begin_loss` records the loss in the coverage ledger and enters the state `Lost`. What the error was decides where
 //! decoding may continue:
 //!
 //! | error | what may be wrong | decoding continues at |
@@ -79,11 +79,11 @@ impl Decoder {
         let (ip, value) = (cause.value(), cause.class() as u64);
         if self.state.tracing != TracingState::Elsewhere {
             let event = self.new_event(EventKind::Error, ip, value);
-            sink.event(&Event { offset, ..event });
+            sink.add_event(&Event { offset, ..event });
         }
         let class = cause.class();
-        let code_may_differ =
-            self.interpreter.here() >> 63 != 0 || self.interpreter.selector.has_schedule();
+        let code_may_differ = self.interpreter.next_instruction_address() >> 63 != 0
+            || self.interpreter.selector.has_schedule();
         let packets_are_whole = match class {
             ErrorClass::CodeNotFound => true,
             ErrorClass::Disagreement => code_may_differ,
@@ -100,7 +100,7 @@ impl Decoder {
         self.interpreter.reset();
     }
 
-    /// As `fail`, at the current packet.
+    /// As `begin_loss`, at the current packet.
     pub(super) fn begin_loss_at_packet<S: Sink>(&mut self, cause: Cause, sink: &mut S) {
         self.begin_loss(self.packet_offset(), cause, sink);
     }
@@ -132,8 +132,10 @@ impl Decoder {
         self.state.disabled_ip = 0;
         self.state.deferred_tips.after_tnt = false;
         self.interpreter.reset();
-        self.interpreter.advance(self.clock.by_rate(), sink);
-        self.interpreter.go_to(ip, self.interpreter.packet.time);
+        self.interpreter
+            .advance_code_to(self.clock.estimate_by_rate(), sink);
+        self.interpreter
+            .set_next_address(ip, self.interpreter.packet.time);
         if !self
             .interpreter
             .enter_due_intervals(self.interpreter.packet.now)
@@ -155,10 +157,10 @@ impl Decoder {
 
     /// Sets the position to the FUP of a PSB+ that ends at the packet at `offset`.
     pub(super) fn resume_at_psb<S: Sink>(&mut self, ip: u64, offset: u64, sink: &mut S) {
-        self.interpreter.go_to(ip, self.clock.stamp());
+        self.interpreter.set_next_address(ip, self.clock.row_time());
         if self.ledger.current_status() == ByteStatus::Lost {
             let event = self.new_event(EventKind::Resumed, ip, 0);
-            sink.event(&Event { offset, ..event });
+            sink.add_event(&Event { offset, ..event });
         }
     }
 
@@ -185,10 +187,10 @@ impl Decoder {
         stream: StreamWindow<'_>,
         scanner: &mut Scanner<'_>,
     ) {
-        self.clock.lose();
+        self.clock.invalidate_cycle_counts();
         self.state.position = offset;
         self.search_psb(stream);
         scanner.set_block(None);
-        scanner.seek(self.state.position);
+        scanner.seek_to(self.state.position);
     }
 }

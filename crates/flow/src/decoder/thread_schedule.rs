@@ -40,7 +40,9 @@ impl Decoder {
             packet.kind,
             PacketKind::TipPge(_) | PacketKind::Tip(_) | PacketKind::Fup(_) | PacketKind::PsbEnd
         );
-        if !arrives || self.clock.by_rate() < self.interpreter.selector.next_interval_start() {
+        if !arrives
+            || self.clock.estimate_by_rate() < self.interpreter.selector.next_interval_start()
+        {
             return false;
         }
         let pauses = self.state.paused_at != Some(packet.offset);
@@ -85,8 +87,8 @@ impl Decoder {
             PacketKind::Tip(ip) => {
                 let mode = self.take_announced_mode();
                 self.interpreter.mode = mode;
-                let due_intervals =
-                    self.clock.by_rate() >= self.interpreter.selector.next_interval_start();
+                let due_intervals = self.clock.estimate_by_rate()
+                    >= self.interpreter.selector.next_interval_start();
                 if let (Some(ip), true) = (self.decompress_ip(ip), due_intervals) {
                     if !self.may_be_deferred_tip(ip) {
                         self.resume_after_loss(ip, mode, sink);
@@ -133,7 +135,9 @@ impl Decoder {
     /// Checks that user code, which ends here, did not continue into the next interval. It may end in its first tick.
     pub(super) fn check_no_switch(&self) -> Result<(), Cause> {
         let since = self.interpreter.selector.next_interval_start();
-        if self.clock.by_rate() <= since || self.interpreter.here() >> 63 != 0 {
+        if self.clock.estimate_by_rate() <= since
+            || self.interpreter.next_instruction_address() >> 63 != 0
+        {
             return Ok(());
         }
         Err(Cause::ContinuedOverSwitch { since })
@@ -164,7 +168,7 @@ impl Decoder {
             let kernel = self.ambiguous.in_kernel.then_some(self.ambiguous.last);
             let from = self.ambiguous.from.take().or(kernel);
             if let Some(from) = from.filter(|_| !self.interpreter.selector.is_idle()) {
-                let since = self.clock.by_rate();
+                let since = self.clock.estimate_by_rate();
                 let (offset, cause) =
                     (packet.offset as u64, Cause::AmbiguousThread { since, from });
                 self.ledger
@@ -172,9 +176,9 @@ impl Decoder {
             }
         }
         self.ambiguous.last = packet.offset as u64;
-        self.ambiguous.in_kernel = self.interpreter.here() >> 63 != 0;
+        self.ambiguous.in_kernel = self.interpreter.next_instruction_address() >> 63 != 0;
         let until = self.interpreter.selector.next_interval_start();
-        let latest = self.clock.latest().filter(|_| timed);
+        let latest = self.clock.latest_possible_time().filter(|_| timed);
         let certain = latest.is_some_and(|latest| latest < until);
         // what is certain here was certain before
         self.ambiguous.from = match certain {
@@ -193,13 +197,14 @@ impl Decoder {
         let due_intervals = self
             .interpreter
             .selector
-            .due_intervals(self.clock.by_rate());
+            .due_intervals(self.clock.estimate_by_rate());
         if due_intervals <= usize::from(begins) {
             return;
         }
         if self.state.tracing == TracingState::On {
             // the kernel continues, and the remark follows where the interval begins; user code contradicts it
-            self.ambiguous.from = Some(from).filter(|_| self.interpreter.here() >> 63 != 0);
+            self.ambiguous.from =
+                Some(from).filter(|_| self.interpreter.next_instruction_address() >> 63 != 0);
         } else {
             let since = self.interpreter.selector.next_interval_start();
             let cause = Cause::AmbiguousThread { since, from };

@@ -50,7 +50,7 @@ fn interpreted(traced: &Traced, settings: &Settings) -> StreamResults {
         transitions: TransitionLimits::NONE,
         ..*settings
     };
-    let mut totals = StreamDecoder::adding_up(&traced.stream[..], traced.view(), &settings);
+    let mut totals = StreamDecoder::for_totals(&traced.stream[..], traced.view(), &settings);
     while totals.advance() {}
     let mut sink = BranchSink::default();
     sink.set_limit(usize::MAX);
