@@ -213,7 +213,7 @@ impl<B: AsRef<[u8]>> WindowSource for B {
 /// stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);
 /// for _ in 0..2 {
 ///     decoder.run(&stream, &mut hits);
-///     let edges = hits.take();
+///     let edges = hits.take_edges();
 ///     assert_eq!((edges[0].from, edges[0].to, edges[0].count), (0x1000, 0x1002, 1));
 /// }
 /// ```

@@ -103,7 +103,7 @@ impl SavedState {
             self.next_ranges.len(),
         ];
         bytes.extend(counts.map(|count| count as u8));
-        let words = core.to_words();
+        let words = core.state_words();
         bytes.extend(
             words
                 .iter()
@@ -185,7 +185,7 @@ impl CoreState {
         ]
     }
 
-    fn to_words(&self) -> [u64; WORDS] {
+    fn state_words(&self) -> [u64; WORDS] {
         [
             self.last_ip,
             self.ip,

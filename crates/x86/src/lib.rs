@@ -1,9 +1,9 @@
 //! What an x86 instruction means to Intel PT: its class, its length, its direct target.
 //!
 //! ```
-//! use rtit_x86::{decode, Class, Mode};
+//! use rtit_x86::{decode, InstructionClass, Mode};
 //! let je = decode(&[0x74, 0x10], 0x1000, Mode::Bits64).unwrap();
-//! assert_eq!((je.class, je.length, je.target), (Class::Conditional, 2, 0x1012));
+//! assert_eq!((je.class, je.length, je.target), (InstructionClass::Conditional, 2, 0x1012));
 //! ```
 //!
 //! [`decode`] is the only entry, beside [`format`](fn@format) for text. It tries three decoders, from fast to complete:

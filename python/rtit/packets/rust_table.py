@@ -38,7 +38,7 @@ pub enum Kind {
 _TYPES = """\
 /// One packet's declaration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct PacketDeclaration {
     pub kind: Kind,
     pub name: &'static str,
     /// A byte b at i fits iff `b & mask[i] == header[i]`; both have the same length.
@@ -55,7 +55,7 @@ pub struct Row {
 /// Where a field is: `width` bits from bit `bit` of byte `byte` on, little endian, then shifted
 /// left by `shift`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Field {
+pub struct FieldLayout {
     pub byte: usize,
     pub bit: u32,
     pub width: u32,
@@ -65,7 +65,7 @@ pub struct Field {
 
 LINE_LENGTH = 120
 _ROW_FUNCTION = """\
-const fn row(
+const fn declare_packet(
     kind: Kind,
     name: &'static str,
     header: &'static [u8],
@@ -73,8 +73,8 @@ const fn row(
     size: u8,
     in_block: bool,
     only_in_block: bool,
-) -> Row {
-    Row {
+) -> PacketDeclaration {
+    PacketDeclaration {
         kind,
         name,
         header,
@@ -108,13 +108,13 @@ def render() -> str:
         out += [_invalid(row, i) for i in range(len(row.invalid))]
     out.append(_ROW_FUNCTION)
     out.append("/// All packets; `ROWS[kind as usize].kind == kind`.\n#[rustfmt::skip]\n")
-    out.append(f"pub const ROWS: [Row; {len(DECLARATIONS)}] = [\n")
+    out.append(f"pub const ROWS: [PacketDeclaration; {len(DECLARATIONS)}] = [\n")
     out += map(_row, DECLARATIONS)
     out.append(
         "];\n\n/// Fields at fixed places, by packet and field.\n"
         "#[rustfmt::skip]\npub mod field {\n"
     )
-    out.append("    use super::Field;\n\n")
+    out.append("    use super::FieldLayout;\n\n")
     out += [_field_line(row, i) for row in DECLARATIONS for i in range(len(row.fields))]
     out.append("}\n")
     return "".join(out)
@@ -136,10 +136,10 @@ def _row(row: Declaration) -> str:
         _bytes(row.mask),
         f"{row.size}, {flags}",
     )
-    line = f"    row({', '.join(texts)}),\n"
+    line = f"    declare_packet({', '.join(texts)}),\n"
     if len(line) <= LINE_LENGTH:
         return line
-    return "    row(\n" + "".join(f"        {text},\n" for text in texts) + "    ),\n"
+    return "    declare_packet(\n" + "".join(f"        {text},\n" for text in texts) + "    ),\n"
 
 
 def _sizes(row: Declaration) -> str:
@@ -178,7 +178,7 @@ def _field_line(row: Declaration, index: int) -> str:
     packet = "IP" if row.name == "TIP" else _constant(row.name)
     name = field.name.removeprefix("ip_").upper() if packet == "IP" else field.name.upper()
     return (
-        f"    pub const {packet}_{name}: Field = Field {{ byte: {field.byte}, bit: {field.bit}, "
+        f"    pub const {packet}_{name}: FieldLayout = FieldLayout {{ byte: {field.byte}, bit: {field.bit}, "
         f"width: {field.width}, shift: {field.shift} }};\n"
     )
 
