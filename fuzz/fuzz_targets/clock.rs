@@ -82,7 +82,7 @@ fuzz_target!(|data: &[u8]| {
         };
         assert_eq!((packet.kind, packet.offset, packet.lost), alone);
         if packet.lost {
-            scanner.resync();
+            scanner.seek_next_psb();
         }
     }
     assert_eq!(scanner.next(), None);
@@ -116,7 +116,7 @@ fn packets(stream: &[u8], limit: usize, bytes: usize) -> Vec<Packet> {
                 offset,
                 ..PAD
             });
-            scanner.resync();
+            scanner.seek_next_psb();
         }
         if Scanner::position(&scanner) >= stream.len() {
             return found;

@@ -9,7 +9,7 @@ use rtit_flow::{
     StreamDecoder, TimeSettings,
 };
 use rtit_image::{Space, View};
-use rtit_truth::hash::extend;
+use rtit_truth::hash::extend_hash;
 use rtit_x86::{decode, Mode};
 
 /// A packet can run all the code some fifty times: little code keeps a case short.
@@ -199,7 +199,7 @@ fn hashes(case: &Case, rows: &[Run], counts: &Counts) {
             for index in 0..run.instructions {
                 let (ip, length) = path.next().expect("as many instructions as in the runs");
                 assert!(index > 0 || ip == run.start);
-                hash = extend(hash, ip);
+                hash = extend_hash(hash, ip);
                 last = Some(ip);
                 if checked < CHECKED && case.same_code_throughout() {
                     checked += 1;

@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
                 if error.is_truncated() {
                     assert!(data.len() - at < 16);
                 }
-                let found = scanner.resync();
+                let found = scanner.seek_next_psb();
                 assert_eq!(found, find_psb(data, at + 1));
                 assert_eq!(scanner.position(), found.unwrap_or(data.len()));
                 assert!(scanner.position() > at);

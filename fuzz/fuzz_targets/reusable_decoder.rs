@@ -51,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
         let found = DecodedStream {
             counts: format!("{:?}", decoder.counts()),
             spans: decoder.ledger().spans().to_vec(),
-            edges: hits.take(),
+            edges: hits.take_edges(),
         };
         assert_eq!(found, expected);
         assert_eq!(threads(part, &code, &settings, kind), expected);
@@ -107,7 +107,7 @@ fn walked(stream: &[u8], code: &[u8], settings: &Settings) -> DecodedStream {
         transitions: TransitionLimits::NONE,
         ..*settings
     };
-    let mut flow = StreamDecoder::adding_up(stream, view(code), &settings);
+    let mut flow = StreamDecoder::for_totals(stream, view(code), &settings);
     while flow.advance() {}
     DecodedStream {
         counts: format!("{:?}", flow.counts()),

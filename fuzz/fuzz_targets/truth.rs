@@ -97,7 +97,7 @@ fn write(items: &[TruthItem]) -> Vec<u8> {
             TruthItem::End { tid, status, .. } => writer.end_thread(tid, status),
             TruthItem::Tracing { tid, on } => writer.set_tracing(tid, on),
             TruthItem::Check { .. } | TruthItem::Range { .. } => Ok(()),
-            TruthItem::Complete => writer.finish(),
+            TruthItem::Complete => writer.mark_complete(),
         };
         done.expect("what was read can be written");
     }

@@ -8,8 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use rtit_packet::Scanner;
 use rtit_unit::settings::{ctl, IpCompression, PsbOnEnable, TntForm};
 use rtit_unit::{
-    AddressRange, CaptureEvent, EventKind, Output, Parameters, RangeKind, SavedState, Settings,
-    Unit, RECORD_SIZE,
+    AddressRange, CaptureEvent, EventKind, LegalChoices, OutputRegion, RangeKind, SavedState,
+    Settings, Unit, RECORD_SIZE,
 };
 
 const EVENT: usize = 12;
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let settings = settings(choices);
     let Ok(mut unit) = Unit::new(&settings) else {
-        assert!(settings.check().is_err());
+        assert!(settings.check_settings().is_err());
         return;
     };
     let ranges = ranges(choices);
@@ -62,7 +62,7 @@ fuzz_target!(|data: &[u8]| {
             second.feed_records(&records[half..].concat()).is_ok(),
             fed.is_ok()
         );
-        if matches!(settings.output, Output::Stream) {
+        if matches!(settings.output, OutputRegion::Stream) {
             parts.extend(second.take_output());
             assert_eq!(parts, whole);
         }
@@ -83,11 +83,11 @@ fn settings(choices: &[u8; 16]) -> Settings {
         },
         psb_cyc: small & 2 == 0,
         output: match small >> 2 & 3 {
-            0 | 1 => Output::Stream,
-            2 => Output::Circular(128 + u64::from(choices[9])),
-            _ => Output::Stop(1 + u64::from(choices[9])),
+            0 | 1 => OutputRegion::Stream,
+            2 => OutputRegion::Circular(128 + u64::from(choices[9])),
+            _ => OutputRegion::Stop(1 + u64::from(choices[9])),
         },
-        parameters: Parameters {
+        parameters: LegalChoices {
             tnt_form: [TntForm::Short, TntForm::Long, TntForm::Mixed][usize::from(small >> 4) % 3],
             tnt_flush: u32::from(choices[10] & 7),
             ip_compression: [
@@ -109,7 +109,7 @@ fn settings(choices: &[u8; 16]) -> Settings {
             psb_counts_itself: choices[10] & 128 == 0,
             cyc_counter_bits: 12 + u32::from(choices[13] & 63),
             cyc_max_bytes: 2 + u32::from(choices[13] >> 5),
-            ..Parameters::default()
+            ..LegalChoices::default()
         },
         ..Settings::default()
     }
@@ -161,7 +161,7 @@ fn check(bytes: &[u8], settings: &Settings) {
     for found in &mut scanner {
         match (found, settings.output) {
             (Ok(packet), _) => assert!(packet.end() <= bytes.len()),
-            (Err(error), Output::Stream) => panic!("{error}"),
+            (Err(error), OutputRegion::Stream) => panic!("{error}"),
             (Err(_), _) => return,
         }
     }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_x86::{decode, format, Class, Mode, Undecodable, MAX_LENGTH};
+use rtit_x86::{decode, format, InstructionClass, Mode, UndecodableReason, MAX_LENGTH};
 
 fuzz_target!(|data: &[u8]| {
     let Some((ip, code)) = data.split_first_chunk::<8>() else {
@@ -20,9 +20,15 @@ fn check(ip: u64, code: &[u8], mode: Mode) {
             let length = usize::from(found.length);
             assert!((1..=MAX_LENGTH.min(code.len())).contains(&length));
             assert_eq!(found.ip, ip);
-            assert_eq!(found.next(), mode.truncate(ip.wrapping_add(length as u64)));
-            assert_eq!(found.target, mode.truncate(found.target));
-            let aims = matches!(found.class, Class::Conditional | Class::XBegin);
+            assert_eq!(
+                found.next(),
+                mode.truncate_ip(ip.wrapping_add(length as u64))
+            );
+            assert_eq!(found.target, mode.truncate_ip(found.target));
+            let aims = matches!(
+                found.class,
+                InstructionClass::Conditional | InstructionClass::XBegin
+            );
             assert!(found.target == 0 || aims || found.class.is_direct());
             // Its own bytes are enough, and fewer are not.
             assert_eq!(decode(&code[..length], ip, mode), Ok(found));
@@ -31,11 +37,11 @@ fn check(ip: u64, code: &[u8], mode: Mode) {
                 assert!(end.is_err(), "{cut} bytes of {found:?}");
             }
         }
-        Err(Undecodable::Truncated) => assert!(code.len() < MAX_LENGTH),
+        Err(UndecodableReason::Truncated) => assert!(code.len() < MAX_LENGTH),
         // More bytes than an instruction can have do not help.
-        Err(Undecodable::Invalid) => {
+        Err(UndecodableReason::Invalid) => {
             let longest = &code[..code.len().min(MAX_LENGTH)];
-            assert_eq!(decode(longest, ip, mode), Err(Undecodable::Invalid));
+            assert_eq!(decode(longest, ip, mode), Err(UndecodableReason::Invalid));
         }
     }
 }

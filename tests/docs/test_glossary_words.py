@@ -39,11 +39,6 @@ COINED_PHRASES = re.compile(
 )
 ALLOWED_NAMES = {"tell": "a method of file objects", "of": "a Rust comment"}
 """Coined names with another, standard meaning, and that meaning."""
-UNFINISHED = {
-    "python": "renames are not merged yet",
-    "crates": "renames are not merged yet",
-    "tests": "renames of tests/image are not merged yet",
-}
 FOLDERS = {
     "python": "*.py",
     "crates": "*.rs",
@@ -88,9 +83,7 @@ def is_coined(name: str) -> bool:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_names_are_terms_of_the_field(folder: str, request: pytest.FixtureRequest) -> None:
-    if folder in UNFINISHED:
-        request.applymarker(pytest.mark.xfail(reason=UNFINISHED[folder]))
+def test_names_are_terms_of_the_field(folder: str) -> None:
     found = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in (ROOT / folder).rglob(FOLDERS[folder])

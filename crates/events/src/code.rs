@@ -64,7 +64,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let offset = field()?;
     let (major, minor) = field()?.split_once(':')?;
     let inode: u64 = field()?.parse().ok()?;
-    let path = unescape(rest.trim_ascii_start());
+    let path = unescape_path(rest.trim_ascii_start());
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let mut protection = 0;
     let mut flags = libc::MAP_PRIVATE;
@@ -98,7 +98,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
 }
 
 /// Decodes `\012`, as which the kernel writes a line feed in a path.
-fn unescape(path: &[u8]) -> Vec<u8> {
+fn unescape_path(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((&first, tail)) = rest.split_first() {
@@ -276,13 +276,13 @@ impl ReportedMapping {
     }
 
     /// Returns the parts of the mapping outside of the addresses.
-    pub fn without(self, from: u64, to: u64) -> impl Iterator<Item = ReportedMapping> {
-        let after = self.clone().within(to, u64::MAX);
-        self.within(0, from).into_iter().chain(after)
+    pub fn without_range(self, from: u64, to: u64) -> impl Iterator<Item = ReportedMapping> {
+        let after = self.clone().part_within_range(to, u64::MAX);
+        self.part_within_range(0, from).into_iter().chain(after)
     }
 
     /// Returns the part of the mapping between the addresses.
-    pub fn within(mut self, from: u64, to: u64) -> Option<ReportedMapping> {
+    pub fn part_within_range(mut self, from: u64, to: u64) -> Option<ReportedMapping> {
         let mapping = &mut self.mapping;
         let (from, to) = (from.max(mapping.start), to.min(mapping.end));
         mapping.offset = mapping
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn unmapping_splits_a_reported_mapping() {
         let mapping = parsed("1000-5000 r-xp 00002000 fe:00 7 /bin/x");
-        let parts = ReportedMapping::new(mapping, None).without(0x2000, 0x3000);
+        let parts = ReportedMapping::new(mapping, None).without_range(0x2000, 0x3000);
         let parts: Vec<_> = parts
             .map(|ReportedMapping { mapping: m, .. }| (m.start, m.end, m.offset))
             .collect();

@@ -51,8 +51,8 @@ pub fn fuzz(most: usize) -> Option<(Vec<u8>, usize)> {
         assert_eq!(lost, 0, "{:?}", decoder.ledger().spans());
         map.fill(0);
         hits.for_each_edge(|from, to, kind, count| {
-            if EdgeFilter::Decided.accepts(kind) {
-                let at = BitmapHash::Afl.slot(from, to, MAP as u64 - 1) as usize;
+            if EdgeFilter::Decided.accepts_edge(kind) {
+                let at = BitmapHash::Afl.bitmap_slot(from, to, MAP as u64 - 1) as usize;
                 map[at] = add_saturating(map[at], count);
             }
         });

@@ -109,7 +109,7 @@ impl Spaces {
     }
 
     /// Moves every view to the beginning of time.
-    pub(crate) fn rewind(&mut self) {
+    pub(crate) fn rewind_all_views(&mut self) {
         for view in &mut self.views {
             view.advance(0);
         }
@@ -213,12 +213,12 @@ impl ThreadSchedule {
     }
 
     /// TSC at which an interval starts; `None` after the last one.
-    fn start(&self, interval: usize) -> Option<u64> {
+    fn interval_start(&self, interval: usize) -> Option<u64> {
         self.starts.get(interval).copied()
     }
 
     /// The thread of an interval; `None` if it is not known.
-    fn thread(&self, interval: usize) -> Option<ScheduledThread> {
+    fn thread_of_interval(&self, interval: usize) -> Option<ScheduledThread> {
         let index = usize::try_from(*self.thread_indices.get(interval)?).ok()?;
         self.threads.get(index).copied()
     }
@@ -227,7 +227,11 @@ impl ThreadSchedule {
     fn due_intervals(&self, first: usize, time: u64) -> usize {
         let starts = self.starts.get(first..).unwrap_or(&[]);
         let count = starts.iter().take_while(|&&start| start <= time).count();
-        let is_busy = |&interval: &usize| !self.thread(interval).is_some_and(|thread| thread.idle);
+        let is_busy = |&interval: &usize| {
+            !self
+                .thread_of_interval(interval)
+                .is_some_and(|thread| thread.idle)
+        };
         (first..first + count).filter(is_busy).count()
     }
 }
@@ -256,7 +260,7 @@ struct UnconfirmedOwner {
 
 impl PageTableOwners {
     /// Accepts the unconfirmed owner if time has moved on within the same interval, which ends at `until`.
-    fn confirm(&mut self, interval: usize, time: u64, until: u64) {
+    fn confirm_owner(&mut self, interval: usize, time: u64, until: u64) {
         let owner = self.unconfirmed;
         let Some(owner) = owner.filter(|owner| owner.interval != interval || owner.time < time)
         else {
@@ -336,12 +340,12 @@ impl SpaceSelector {
     /// TSC at which the next interval starts; `u64::MAX` if there is none.
     pub fn next_interval_start(&self) -> u64 {
         self.schedule
-            .start(self.intervals_begun)
+            .interval_start(self.intervals_begun)
             .unwrap_or(u64::MAX)
     }
 
     /// How often execution has entered from elsewhere; 0 without a schedule.
-    pub fn entries(&self) -> u64 {
+    pub fn entry_count(&self) -> u64 {
         self.entries
     }
 
@@ -361,10 +365,10 @@ impl SpaceSelector {
             self.entries += 1;
         }
         let until = self.next_interval_start();
-        self.owners.confirm(self.intervals_begun, time, until);
+        self.owners.confirm_owner(self.intervals_begun, time, until);
         while self
             .schedule
-            .start(self.intervals_begun)
+            .interval_start(self.intervals_begun)
             .is_some_and(|start| start <= time)
         {
             self.intervals_begun += 1;
@@ -379,7 +383,8 @@ impl SpaceSelector {
     }
 
     fn current_thread(&self) -> Option<ScheduledThread> {
-        self.schedule.thread(self.intervals_begun.checked_sub(1)?)
+        self.schedule
+            .thread_of_interval(self.intervals_begun.checked_sub(1)?)
     }
 
     fn record_visit(&mut self) {
@@ -404,7 +409,7 @@ impl SpaceSelector {
             Some(&view) => {
                 let next = self
                     .schedule
-                    .thread(self.intervals_begun)
+                    .thread_of_interval(self.intervals_begun)
                     .unwrap_or_default();
                 let is_due = self.next_interval_start().saturating_sub(time) <= MAX_CLOCK_LAG;
                 if next.view == Some(view) && is_due {

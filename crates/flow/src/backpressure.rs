@@ -14,7 +14,7 @@ use crate::cancellation::CancellationPoll;
 use crate::code_cache::CodeCache;
 use crate::event::Event;
 use crate::sink::{
-    Capacity, RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition, TakenTransitions,
+    RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds, TakenTransition, TakenTransitions,
 };
 use rtit_image::View;
 use rtit_x86::Mode;
@@ -58,7 +58,7 @@ impl DeferredCalls {
             return true;
         }
         // it may be another sink
-        sink.packet(self.packet);
+        sink.begin_packet(self.packet);
         while let Some(first) = self.calls.front_mut() {
             // an edge gets its address space before its row is taken
             let takes_no_row = matches!(first, SinkCall::EnteredSpace(_));
@@ -76,10 +76,10 @@ impl DeferredCalls {
                     sink.extend_run(&RunFragment { lengths, ..*head }, *time);
                 }
                 SinkCall::EndRun(end, offset) => sink.end_run(*end, *offset),
-                SinkCall::Edge(from, to, kind) => sink.edge(*from, *to, *kind),
-                SinkCall::EnteredSpace(space) => sink.entered_space(*space),
-                SinkCall::Event(event) => sink.event(event),
-                SinkCall::UnknownRepetitions(loop_body) => sink.unknown_repetitions(loop_body),
+                SinkCall::Edge(from, to, kind) => sink.add_edge(*from, *to, *kind),
+                SinkCall::EnteredSpace(space) => sink.note_entered_space(*space),
+                SinkCall::Event(event) => sink.add_event(event),
+                SinkCall::UnknownRepetitions(loop_body) => sink.note_unknown_repetitions(loop_body),
                 SinkCall::SetCodeTime(time) => sink.set_code_time(*time),
             }
             self.calls.pop_front();
@@ -105,7 +105,7 @@ impl<S: Sink> BackpressureSink<'_, S> {
     }
 
     #[cold]
-    fn defer(&mut self, call: SinkCall) {
+    fn defer_call(&mut self, call: SinkCall) {
         if self.deferred_calls.is_empty() {
             self.deferred_calls.packet = self.packet;
         }
@@ -120,9 +120,9 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
     const DEFERS_PATHS: bool = true;
 
     #[inline]
-    fn packet(&mut self, offset: u64) {
+    fn begin_packet(&mut self, offset: u64) {
         self.packet = offset;
-        self.sink.packet(offset);
+        self.sink.begin_packet(offset);
     }
 
     #[inline]
@@ -135,7 +135,7 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
                     ..*fragment
                 };
                 let owned = (head, fragment.lengths.into());
-                self.defer(SinkCall::ExtendRun(owned.into(), time));
+                self.defer_call(SinkCall::ExtendRun(owned.into(), time));
             }
         }
     }
@@ -144,44 +144,44 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
     fn end_run(&mut self, end: RunEnd, offset: u64) {
         match self.has_room() {
             true => self.sink.end_run(end, offset),
-            false => self.defer(SinkCall::EndRun(end, offset)),
+            false => self.defer_call(SinkCall::EndRun(end, offset)),
         }
     }
 
     #[inline]
-    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
+    fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         match self.has_room() {
-            true => self.sink.edge(from, to, kind),
-            false => self.defer(SinkCall::Edge(from, to, kind)),
+            true => self.sink.add_edge(from, to, kind),
+            false => self.defer_call(SinkCall::Edge(from, to, kind)),
         }
     }
 
-    fn entered_space(&mut self, space: u32) {
+    fn note_entered_space(&mut self, space: u32) {
         // it belongs to an edge that the sink has already, even if that edge made the sink full
         match self.deferred_calls.is_empty() {
-            true => self.sink.entered_space(space),
-            false => self.defer(SinkCall::EnteredSpace(space)),
+            true => self.sink.note_entered_space(space),
+            false => self.defer_call(SinkCall::EnteredSpace(space)),
         }
     }
 
-    fn event(&mut self, event: &Event) {
+    fn add_event(&mut self, event: &Event) {
         match self.has_room() {
-            true => self.sink.event(event),
-            false => self.defer(SinkCall::Event((*event).into())),
+            true => self.sink.add_event(event),
+            false => self.defer_call(SinkCall::Event((*event).into())),
         }
     }
 
-    fn unknown_repetitions(&mut self, loop_body: &[u64]) {
+    fn note_unknown_repetitions(&mut self, loop_body: &[u64]) {
         match self.has_room() {
-            true => self.sink.unknown_repetitions(loop_body),
-            false => self.defer(SinkCall::UnknownRepetitions(loop_body.into())),
+            true => self.sink.note_unknown_repetitions(loop_body),
+            false => self.defer_call(SinkCall::UnknownRepetitions(loop_body.into())),
         }
     }
 
     fn set_code_time(&mut self, time: u64) {
         match self.has_room() {
             true => self.sink.set_code_time(time),
-            false => self.defer(SinkCall::SetCodeTime(time)),
+            false => self.defer_call(SinkCall::SetCodeTime(time)),
         }
     }
 
@@ -207,13 +207,13 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
     }
 
     #[inline]
-    fn capacity(&self) -> Capacity {
-        self.sink.capacity()
+    fn remaining_capacity(&self) -> SinkCapacity {
+        self.sink.remaining_capacity()
     }
 
     #[cold]
     fn defer_path(&mut self, path: UnreportedPath) {
-        self.defer(SinkCall::RunPath(path.into()));
+        self.defer_call(SinkCall::RunPath(path.into()));
     }
 
     #[inline]
@@ -240,7 +240,7 @@ pub struct UnreportedPath {
 impl PartialEq for UnreportedPath {
     fn eq(&self, other: &UnreportedPath) -> bool {
         let key = |path: &UnreportedPath| {
-            let code = (path.space, path.view.changes(), path.mode);
+            let code = (path.space, path.view.applied_change_count(), path.mode);
             (code, path.ip, path.instructions, path.time, path.offset)
         };
         key(self) == key(other)
@@ -267,11 +267,11 @@ impl UnreportedPath {
             if code.is_over_limit() {
                 code.clear();
             }
-            let Ok(index) = code.lookup(&self.view, self.ip, self.mode) else {
+            let Ok(index) = code.find_or_decode_node(&self.view, self.ip, self.mode) else {
                 break;
             };
             let node = code.node(index);
-            match code.nth(node, self.instructions) {
+            match code.nth_instruction(node, self.instructions) {
                 // pages that were loaded since made the node longer
                 Some((position, _)) => {
                     code.report_prefix(index, position, self.time, self.offset, sink);

@@ -13,7 +13,7 @@
 
 use std::mem::{size_of, size_of_val};
 
-use rtit_image::{Changed, View};
+use rtit_image::{ChangedCode, View};
 use rtit_x86::{Mode, MAX_LENGTH};
 
 use crate::error::Cause;
@@ -90,7 +90,7 @@ impl CodeCache {
 
     /// Returns the bytes in use: those written of vectors, which the system allocates page by page, and whole hash
     /// tables.
-    pub fn size(&self) -> usize {
+    pub fn size_in_bytes(&self) -> usize {
         let starts: usize = self.nodes_by_start.iter().map(AddressMap::capacity).sum();
         let pages = self.nodes_by_page.as_ref().map_or(0, AddressMap::capacity);
         bytes_in_use(&self.nodes)
@@ -111,7 +111,7 @@ impl CodeCache {
 
     /// Whether the cache has outgrown its limit and should be emptied at the next packet.
     pub fn is_over_limit(&self) -> bool {
-        self.size() > self.limit
+        self.size_in_bytes() > self.limit
     }
 
     /// Empties the cache. Indices become invalid.
@@ -150,7 +150,7 @@ impl CodeCache {
     }
 
     #[inline]
-    pub fn calls(&self, node: &CodeNode) -> (u32, &[NearCall]) {
+    pub fn calls_of_node(&self, node: &CodeNode) -> (u32, &[NearCall]) {
         let first = node.first_call as usize;
         (
             node.first_call,
@@ -159,7 +159,7 @@ impl CodeCache {
     }
 
     #[inline]
-    pub fn call(&self, site: u32) -> Option<&NearCall> {
+    pub fn call_at_site(&self, site: u32) -> Option<&NearCall> {
         self.calls.get(site as usize)
     }
 
@@ -178,11 +178,11 @@ impl CodeCache {
     }
 
     #[inline]
-    pub fn fragment(&self, code_range: &CodeRange, mode: Mode) -> RunFragment<'_> {
+    pub fn whole_fragment(&self, code_range: &CodeRange, mode: Mode) -> RunFragment<'_> {
         RunFragment {
             start: code_range.start,
             last: code_range.last,
-            lengths: self.lengths(code_range),
+            lengths: self.instruction_lengths(code_range),
             hash: code_range.hash,
             factor: code_range.factor,
             mode,
@@ -191,35 +191,43 @@ impl CodeCache {
     }
 
     /// Returns the first `count` instructions of a code range; `count` is at least 1 and at most all.
-    pub fn prefix(&self, code_range: &CodeRange, count: usize, mode: Mode) -> RunFragment<'_> {
-        let lengths = self.lengths(code_range);
+    pub fn prefix_fragment(
+        &self,
+        code_range: &CodeRange,
+        count: usize,
+        mode: Mode,
+    ) -> RunFragment<'_> {
+        let lengths = self.instruction_lengths(code_range);
         let lengths = &lengths[..count.min(lengths.len())];
         let (hash, factor) = hash::hash_fragment(code_range.start, lengths);
         let mut fragment = RunFragment {
             lengths,
             hash,
             factor,
-            ..self.fragment(code_range, mode)
+            ..self.whole_fragment(code_range, mode)
         };
-        fragment.last = fragment.ips().last().unwrap_or(fragment.start);
+        fragment.last = fragment
+            .instruction_addresses()
+            .last()
+            .unwrap_or(fragment.start);
         fragment
     }
 
     #[inline]
-    fn lengths(&self, code_range: &CodeRange) -> &[u8] {
+    fn instruction_lengths(&self, code_range: &CodeRange) -> &[u8] {
         let first = code_range.first_length as usize;
         &self.lengths[first..first + code_range.count as usize]
     }
 
     /// Returns the node that starts at `ip`; decodes it if it is new.
-    pub fn lookup(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
+    pub fn find_or_decode_node(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
         match self.nodes_by_start[mode as usize].get(&ip) {
             Some(&node) => Ok(node),
-            None => self.build(view, ip, mode),
+            None => self.build_node(view, ip, mode),
         }
     }
 
-    /// As `lookup`, for the target of an indirect transfer at the end of `from`.
+    /// As `find_or_decode_node`, for the target of an indirect transfer at the end of `from`.
     #[inline]
     pub fn lookup_target(
         &mut self,
@@ -231,27 +239,27 @@ impl CodeCache {
         if self.indirect_targets.is_empty() {
             self.indirect_targets = vec![(NO_NODE, NO_NODE, 0); INDIRECT_TARGETS];
         }
-        let slot = (hash::mix(ip) ^ u64::from(from).wrapping_mul(hash::K) >> 40) as usize
+        let slot = (hash::mix_address(ip) ^ u64::from(from).wrapping_mul(hash::K) >> 40) as usize
             % INDIRECT_TARGETS;
         let (source, node, target) = self.indirect_targets[slot];
         if source == from && target == ip && self.node(node).mode == mode {
             return Ok(node);
         }
-        let node = self.lookup(view, ip, mode)?;
+        let node = self.find_or_decode_node(view, ip, mode)?;
         self.indirect_targets[slot] = (from, node, ip);
         Ok(node)
     }
 
     /// Returns the position of the instruction at `ip` in a node: the first one, if the node runs through it
     /// repeatedly.
-    pub fn find(&self, node: &CodeNode, ip: u64) -> Option<NodePosition> {
+    pub fn find_instruction(&self, node: &CodeNode, ip: u64) -> Option<NodePosition> {
         let code_ranges = self.code_ranges(node).iter().enumerate();
         let mut candidates =
             code_ranges.filter(|(_, range)| (range.start..=range.last).contains(&ip));
         candidates.find_map(|(code_ranges, range)| {
             let instructions = self
-                .fragment(range, node.mode)
-                .ips()
+                .whole_fragment(range, node.mode)
+                .instruction_addresses()
                 .position(|at| at == ip)?;
             Some(NodePosition {
                 code_ranges,
@@ -261,10 +269,14 @@ impl CodeCache {
     }
 
     /// Returns the position and the address of instruction number `index` of a node, counted from 0.
-    pub fn nth(&self, node: &CodeNode, index: u64) -> Option<(NodePosition, u64)> {
+    pub fn nth_instruction(&self, node: &CodeNode, index: u64) -> Option<(NodePosition, u64)> {
         let mut left = usize::try_from(index).ok()?;
         for (code_ranges, range) in self.code_ranges(node).iter().enumerate() {
-            if let Some(ip) = self.fragment(range, node.mode).ips().nth(left) {
+            if let Some(ip) = self
+                .whole_fragment(range, node.mode)
+                .instruction_addresses()
+                .nth(left)
+            {
                 return Some((
                     NodePosition {
                         code_ranges,
@@ -292,11 +304,11 @@ impl CodeCache {
     }
 
     /// Invalidates the nodes of changed code; if all code has changed, indices become invalid.
-    pub fn invalidate(&mut self, changed: &Changed) {
+    pub fn invalidate_changed_nodes(&mut self, changed: &ChangedCode) {
         match changed {
-            Changed::None => {}
-            Changed::All => self.clear(),
-            Changed::Ranges(ranges) => {
+            ChangedCode::None => {}
+            ChangedCode::All => self.clear(),
+            ChangedCode::Ranges(ranges) => {
                 for &(start, end) in ranges {
                     self.mark_dead(start, end);
                 }
@@ -308,7 +320,7 @@ impl CodeCache {
     fn replace_dead(&mut self, view: &View, index: u32) -> Option<u32> {
         let node = self.node(index);
         match node.end {
-            NodeEnd::Dead => self.lookup(view, node.start, node.mode).ok(),
+            NodeEnd::Dead => self.find_or_decode_node(view, node.start, node.mode).ok(),
             _ => Some(index),
         }
     }
@@ -317,24 +329,24 @@ impl CodeCache {
     pub fn node_after(&mut self, view: &View, index: u32, taken: bool) -> Option<u32> {
         let node = self.node(index);
         let mode = node.mode;
-        let (link, ip) = node.successor(taken);
+        let (link, ip) = node.linked_successor(taken);
         if link != NO_NODE {
             return self.replace_dead(view, link);
         }
-        let next = self.lookup(view, ip, mode).ok()?;
-        self.node_mut(index).link(taken, next);
+        let next = self.find_or_decode_node(view, ip, mode).ok()?;
+        self.node_mut(index).set_successor_link(taken, next);
         Some(next)
     }
 
     /// Returns the node to which the RET at the end of `from` returns, given its call site.
     pub fn return_node(&mut self, view: &View, from: u32, site: u32) -> Option<u32> {
         let mode = self.node(from).mode;
-        let call = self.call(site)?;
-        let (node, ip) = (call.node, mode.truncate(call.return_ip));
+        let call = self.call_at_site(site)?;
+        let (node, ip) = (call.node, mode.truncate_ip(call.return_ip));
         if node != NO_NODE && self.node(node).mode == mode {
             return self.replace_dead(view, node);
         }
-        let node = self.lookup(view, ip, mode).ok()?;
+        let node = self.find_or_decode_node(view, ip, mode).ok()?;
         if let Some(call) = self.call_mut(site) {
             call.node = node;
         }
@@ -361,12 +373,12 @@ impl CodeCache {
         offset: u64,
         sink: &mut S,
     ) {
-        sink.extend_run(&self.fragment(code_range, node.mode), time);
+        sink.extend_run(&self.whole_fragment(code_range, node.mode), time);
         if code_range.run_end != RunEnd::Cut {
             sink.end_run(code_range.run_end, offset);
             if S::NEEDS_EDGES {
                 let target = self.target_after(node, at);
-                sink.edge(code_range.last, target, code_range.run_end);
+                sink.add_edge(code_range.last, target, code_range.run_end);
             }
         }
     }
@@ -387,7 +399,7 @@ impl CodeCache {
         }
         let partial = code_ranges.get(position.code_ranges);
         if let Some(code_range) = partial.filter(|_| position.instructions > 0) {
-            let fragment = self.prefix(code_range, position.instructions, node.mode);
+            let fragment = self.prefix_fragment(code_range, position.instructions, node.mode);
             sink.extend_run(&fragment, time);
         }
     }
@@ -478,15 +490,15 @@ pub(crate) struct CodeNode {
 impl CodeNode {
     /// Returns the link and the address after the node. `taken`: after its conditional branch, which is taken.
     #[inline(always)]
-    pub fn successor(&self, taken: bool) -> (u32, u64) {
+    pub fn linked_successor(&self, taken: bool) -> (u32, u64) {
         match taken {
             true => (self.taken, self.target),
             false => (self.fall, self.next),
         }
     }
 
-    /// Sets the link of `successor`.
-    pub fn link(&mut self, taken: bool, next: u32) {
+    /// Sets the link of `linked_successor`.
+    pub fn set_successor_link(&mut self, taken: bool, next: u32) {
         match taken {
             true => self.taken = next,
             false => self.fall = next,
@@ -596,7 +608,11 @@ impl CodeCache {
                     return false;
                 }
                 let hit = self.code_ranges(node).iter().any(|code_range| {
-                    let length = self.lengths(code_range).last().copied().unwrap_or(0);
+                    let length = self
+                        .instruction_lengths(code_range)
+                        .last()
+                        .copied()
+                        .unwrap_or(0);
                     code_range.start < end && code_range.last.saturating_add(length.into()) > start
                 });
                 let hit = hit

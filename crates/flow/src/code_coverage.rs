@@ -3,7 +3,7 @@
 //! Runs overlap, so the count of an instruction is a sum over runs.
 
 use rtit_image::View;
-use rtit_x86::{decode, Class, Instruction, Mode, MAX_LENGTH};
+use rtit_x86::{decode, Instruction, InstructionClass, Mode, MAX_LENGTH};
 
 use crate::hash::AddressMap;
 use crate::totals::RunTotal;
@@ -59,7 +59,7 @@ pub fn count_instructions(
             };
             found.count = found.count.saturating_add(run.count);
             last = ip;
-            ip = mode.truncate(ip.wrapping_add(found.length.into()));
+            ip = mode.truncate_ip(ip.wrapping_add(found.length.into()));
         }
         result.lasts.push(last);
     }
@@ -124,7 +124,7 @@ pub fn conditionals(
                 break;
             };
             let length = u64::from(decoded.length);
-            if decoded.class == Class::Conditional {
+            if decoded.class == InstructionClass::Conditional {
                 found.push(Conditional {
                     range,
                     ip,
@@ -141,7 +141,7 @@ pub fn conditionals(
 #[cfg(test)]
 mod tests {
     use rtit_image::Space;
-    use rtit_x86::Class;
+    use rtit_x86::InstructionClass;
 
     use super::*;
 
@@ -165,8 +165,8 @@ mod tests {
             .iter()
             .map(|each| (each.ip, each.length, each.class, each.count))
             .collect();
-        let conditional = Class::Conditional as u8;
-        let indirect = Class::IndirectJump as u8;
+        let conditional = InstructionClass::Conditional as u8;
+        let indirect = InstructionClass::IndirectJump as u8;
         assert_eq!(
             rows,
             [

@@ -2,8 +2,8 @@
 //! its error.
 //!
 //! Spans lie in stream order without gaps. A decoder of a segment does not know the span that is open at its start; its
-//! ledger lists changes instead (`segment`), which `join` replays on the ledger before it, with the same result as one
-//! decoder.
+//! ledger lists changes instead (`new_segment_ledger`), which `append_segment_ledger` replays on the ledger before it,
+//! with the same result as one decoder.
 
 use crate::error::{ErrorClass, FlowError};
 
@@ -50,7 +50,7 @@ pub struct CoverageLedger {
     open: Span,
     errors: [u64; ErrorClass::COUNT],
     bytes: [u64; 4],
-    /// In the ledger of a segment: its changes, from which `join` makes spans.
+    /// In the ledger of a segment: its changes, from which `append_segment_ledger` makes spans.
     changes: Option<Vec<StatusChange>>,
     /// The number of changes from which on the segment should end.
     max_changes: usize,
@@ -74,7 +74,7 @@ impl CoverageLedger {
     }
 
     /// Returns the ledger of a segment that begins at `offset` with `status`.
-    pub(crate) fn segment(&self, offset: u64, status: ByteStatus) -> CoverageLedger {
+    pub(crate) fn new_segment_ledger(&self, offset: u64, status: ByteStatus) -> CoverageLedger {
         let start = Span {
             from: offset,
             to: offset,
@@ -89,7 +89,7 @@ impl CoverageLedger {
     }
 
     /// Appends the ledger of the segment that follows.
-    pub(crate) fn join(&mut self, segment: CoverageLedger) {
+    pub(crate) fn append_segment_ledger(&mut self, segment: CoverageLedger) {
         for (sum, more) in self.errors.iter_mut().zip(segment.errors) {
             *sum += more;
         }
@@ -105,20 +105,20 @@ impl CoverageLedger {
             .is_some_and(|changes| changes.len() >= self.max_changes)
     }
 
-    pub(crate) fn status(&self) -> ByteStatus {
+    pub(crate) fn current_status(&self) -> ByteStatus {
         self.open.status
     }
 
     /// From `offset` on the flow is unknown.
-    pub(crate) fn fail(&mut self, offset: u64, error: FlowError) {
+    pub(crate) fn record_loss(&mut self, offset: u64, error: FlowError) {
         self.errors[error.cause.class() as usize] += 1;
         self.change_status(offset, ByteStatus::Lost, Some(error));
     }
 
     /// Adds an error at `offset` that loses no byte.
-    pub(crate) fn remark(&mut self, offset: u64, error: FlowError) {
+    pub(crate) fn record_harmless_error(&mut self, offset: u64, error: FlowError) {
         self.errors[error.cause.class() as usize] += 1;
-        let status = self.status();
+        let status = self.current_status();
         self.change_status(offset, status, Some(error));
         self.change_status(offset, status, None);
     }

@@ -45,12 +45,12 @@ use crate::coverage_ledger::{ByteStatus, CoverageLedger, Span};
 use crate::error::{Cause, FlowError};
 use crate::event::{Event, EventKind};
 use crate::interpreter::{Interpreter, InterpreterSnapshot, PacketStamp};
-use crate::settings::{Errata, Settings};
+use crate::settings::{ErratumSet, Settings};
 use crate::sink::Sink;
 use crate::stream_decoder::StreamWindow;
-use crate::time::{Clock, TimingSample, TimingSamples};
+use crate::time::{EstimatedClock, TimingSample, TimingSamples};
 use crate::totals::{Counts, Totals};
-use rtit_image::{Changed, Space};
+use rtit_image::{ChangedCode, Space};
 use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;
 
@@ -173,10 +173,10 @@ impl DecoderState {
 /// Decodes one stream. It holds no bytes: each call gets a window of the stream.
 pub struct Decoder {
     interpreter: Interpreter,
-    clock: Clock,
+    clock: EstimatedClock,
     ledger: CoverageLedger,
     state: DecoderState,
-    errata: Errata,
+    errata: ErratumSet,
     /// Count of instructions at the FUP after an OVF.
     instructions_at_overflow_fup: Option<u64>,
     /// The next packet but timing is a TraceStop.
@@ -204,12 +204,12 @@ impl Decoder {
         stream: StreamWindow<'_>,
         settings: &Settings,
     ) -> Decoder {
-        Decoder::begin(Interpreter::new(spaces.into(), settings), stream, settings)
+        Decoder::begin_stream(Interpreter::new(spaces.into(), settings), stream, settings)
     }
 
     /// Starts another stream over the same code; keeps code cache and transitions. `spaces`: the code at the beginning
     /// of the stream, as many spaces as `new` was given.
-    pub(crate) fn restart(
+    pub(crate) fn restart_with_stream(
         &mut self,
         spaces: &Spaces,
         stream: StreamWindow<'_>,
@@ -218,15 +218,20 @@ impl Decoder {
         let nothing = Interpreter::new(Spaces::new(Space::new().view()), settings);
         let mut interpreter = std::mem::replace(&mut self.interpreter, nothing);
         interpreter.reset_for_next_stream(spaces);
-        *self = Decoder::begin(interpreter, stream, settings);
+        *self = Decoder::begin_stream(interpreter, stream, settings);
     }
 
     /// Drops changed code between two streams. `spaces`: the current code.
-    pub(crate) fn forget(&mut self, before: &Spaces, spaces: &Spaces, changed: &Changed) {
-        self.interpreter.forget(before, spaces, changed);
+    pub(crate) fn drop_changed_code(
+        &mut self,
+        before: &Spaces,
+        spaces: &Spaces,
+        changed: &ChangedCode,
+    ) {
+        self.interpreter.drop_changed_code(before, spaces, changed);
     }
 
-    fn begin(
+    fn begin_stream(
         mut interpreter: Interpreter,
         stream: StreamWindow<'_>,
         settings: &Settings,
@@ -245,16 +250,16 @@ impl Decoder {
         let none = position == stream.bytes.len() && settings.start.is_none();
         if none && position > 0 || !has_only_cyc_and_pad(head) {
             let cause = Cause::BeforePsb;
-            ledger.fail(0, FlowError { offset: 0, cause });
+            ledger.record_loss(0, FlowError { offset: 0, cause });
         }
-        let mut clock = Clock::new(settings.time);
+        let mut clock = EstimatedClock::new(settings.time);
         clock.samples = settings.timing_samples.then(TimingSamples::default);
         let mut state = DecoderState::lost_at(if none { 0 } else { position });
         state.is_searching_psb = settings.start.is_none();
         if let Some(start) = settings.start {
-            interpreter.begin();
+            interpreter.begin_stream();
             interpreter.mode = start.mode;
-            interpreter.go_to(start.ip.unwrap_or(0), 0);
+            interpreter.set_next_address(start.ip.unwrap_or(0), 0);
             state.tracing = start.ip.map_or(TracingState::Off, |_| TracingState::On);
             state.last_ip = start.last_ip;
         }
@@ -263,7 +268,7 @@ impl Decoder {
             clock,
             ledger,
             state,
-            errata: Errata::for_cpu(settings.cpu),
+            errata: ErratumSet::for_cpu(settings.cpu),
             instructions_at_overflow_fup: None,
             tracestop_follows: false,
             ambiguous: AmbiguousInterval::default(),
@@ -318,7 +323,7 @@ impl Decoder {
     }
 
     /// Stream offset of the next packet.
-    pub fn position(&self) -> usize {
+    pub fn next_packet_position(&self) -> usize {
         self.state.position
     }
 
@@ -341,13 +346,13 @@ impl Decoder {
     fn set_packet(&mut self, offset: u64) {
         self.interpreter.packet = PacketStamp {
             offset,
-            time: self.clock.stamp(),
-            now: self.clock.by_rate(),
+            time: self.clock.row_time(),
+            now: self.clock.estimate_by_rate(),
         };
     }
 
     /// Offset of the current packet.
-    fn offset(&self) -> u64 {
+    fn packet_offset(&self) -> u64 {
         self.interpreter.packet.offset
     }
 
@@ -372,9 +377,9 @@ impl Decoder {
     }
 
     /// Reports an event of the current packet.
-    fn event<S: Sink>(&self, kind: EventKind, ip: u64, value: u64, sink: &mut S) {
+    fn report_event<S: Sink>(&self, kind: EventKind, ip: u64, value: u64, sink: &mut S) {
         if self.state.tracing != TracingState::Elsewhere {
-            sink.event(&self.new_event(kind, ip, value));
+            sink.add_event(&self.new_event(kind, ip, value));
         }
     }
 
@@ -383,15 +388,15 @@ impl Decoder {
             kind,
             ip,
             value,
-            time: self.clock.stamp(),
-            offset: self.offset(),
+            time: self.clock.row_time(),
+            offset: self.packet_offset(),
         }
     }
 
     /// No FUP completed the packet that might have had one; MODE.Exec applies at `ip`.
     fn flush_awaiting_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) {
         if let Some(mut awaiting_fup) = self.state.awaiting_fup.take() {
-            self.state.pending_events.release(None, 0, sink);
+            self.state.pending_events.report_pending(None, 0, sink);
             // without a FUP it applies where tracing continues, if no other comes before
             if awaiting_fup.purpose == (FupPurpose::Tsx { abort: false })
                 && self.state.tracing == TracingState::Off
@@ -402,7 +407,7 @@ impl Decoder {
             if awaiting_fup.purpose == FupPurpose::Exec {
                 awaiting_fup.event.ip = ip;
             }
-            sink.event(&awaiting_fup.event);
+            sink.add_event(&awaiting_fup.event);
             // only timing packets come between OVF and its FUP
             if self.state.tracing == TracingState::Overflow {
                 self.state.tracing = TracingState::Off;
@@ -418,13 +423,13 @@ pub(crate) struct DecoderSnapshot {
     status: ByteStatus,
     /// Nothing has run since the FUP after an OVF.
     is_after_overflow_fup: bool,
-    clock: Clock,
+    clock: EstimatedClock,
     interpreter: InterpreterSnapshot,
     deferred_calls: DeferredCalls,
 }
 
 impl DecoderSnapshot {
-    pub fn position(&self) -> usize {
+    pub fn snapshot_position(&self) -> usize {
         self.state.position
     }
 
@@ -470,7 +475,7 @@ impl DecoderSnapshot {
 }
 
 impl Decoder {
-    pub(crate) fn snapshot(&self) -> DecoderSnapshot {
+    pub(crate) fn take_snapshot(&self) -> DecoderSnapshot {
         let mut state = self.state.clone();
         state.last_mov_cr3 = state
             .last_mov_cr3
@@ -478,26 +483,27 @@ impl Decoder {
         let instructions = self.interpreter.counts.instructions;
         DecoderSnapshot {
             state,
-            status: self.ledger.status(),
+            status: self.ledger.current_status(),
             is_after_overflow_fup: self.instructions_at_overflow_fup == Some(instructions),
             clock: self.clock.without_accounts(),
-            interpreter: self.interpreter.snapshot(),
+            interpreter: self.interpreter.take_snapshot(),
             deferred_calls: self.deferred_calls.clone(),
         }
     }
 
     /// Continues from a snapshot, with empty counts and ledger. `spaces`: the code at the beginning of the stream.
-    pub(crate) fn restore(&mut self, snapshot: &DecoderSnapshot, spaces: &Spaces) {
+    pub(crate) fn restore_snapshot(&mut self, snapshot: &DecoderSnapshot, spaces: &Spaces) {
         self.state = snapshot.state.clone();
         self.clock = snapshot.clock.clone();
         self.deferred_calls = snapshot.deferred_calls.clone();
-        self.interpreter.restore(&snapshot.interpreter, spaces);
+        self.interpreter
+            .restore_snapshot(&snapshot.interpreter, spaces);
         self.reset_accounts(snapshot);
     }
 
     /// Begins a segment: empties counts and ledger.
     pub(crate) fn begin_segment(&mut self) -> DecoderSnapshot {
-        let snapshot = self.snapshot();
+        let snapshot = self.take_snapshot();
         self.clock = self.clock.without_accounts();
         self.reset_accounts(&snapshot);
         snapshot
@@ -507,7 +513,7 @@ impl Decoder {
         self.instructions_at_overflow_fup = snapshot.is_after_overflow_fup.then_some(0);
         self.interpreter.counts = Counts::default();
         let position = snapshot.state.position as u64;
-        self.ledger = self.ledger.segment(position, snapshot.status);
+        self.ledger = self.ledger.new_segment_ledger(position, snapshot.status);
     }
 
     /// Ends segments after so many changes in their ledgers.
@@ -519,7 +525,9 @@ impl Decoder {
     pub(crate) fn end_segment(&mut self) -> (Counts, CoverageLedger) {
         let counts = self.interpreter_counts();
         let position = self.state.position as u64;
-        let after = self.ledger.segment(position, self.ledger.status());
+        let after = self
+            .ledger
+            .new_segment_ledger(position, self.ledger.current_status());
         (counts, std::mem::replace(&mut self.ledger, after))
     }
 

@@ -52,15 +52,15 @@ impl EdgeCounter {
             match layout_mask {
                 Some(mask) => generation.for_each_slot((hash, filter, mask), &mut add_count),
                 None => generation.for_each_edge(|edge, hits| {
-                    if filter.accepts(edge.kind) {
-                        add_count(hash.slot(edge.from, edge.to, mask), hits);
+                    if filter.accepts_edge(edge.kind) {
+                        add_count(hash.bitmap_slot(edge.from, edge.to, mask), hits);
                     }
                 }),
             }
         }
         for (&(from, to, kind), &count) in &self.interpreted {
-            if filter.accepts(RunEnd::ALL[usize::from(kind)]) {
-                add_count(hash.slot(from, to, mask), count);
+            if filter.accepts_edge(RunEnd::ALL[usize::from(kind)]) {
+                add_count(hash.bitmap_slot(from, to, mask), count);
             }
         }
     }
@@ -87,7 +87,7 @@ impl EdgeCounter {
     }
 
     /// As `edges`; resets the counts.
-    pub fn take(&mut self) -> Vec<EdgeTotal> {
+    pub fn take_edges(&mut self) -> Vec<EdgeTotal> {
         let edges = self.edges();
         self.clear();
         edges
@@ -119,7 +119,7 @@ impl EdgeCounter {
         if self
             .generations
             .iter()
-            .map(GenerationEdges::size)
+            .map(GenerationEdges::entry_count)
             .sum::<usize>()
             > MAX_KEPT
         {
@@ -145,11 +145,11 @@ impl Sink for EdgeCounter {
 
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
-    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
+    fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         add(&mut self.interpreted, (from, to, kind as u8), 1);
     }
 
-    fn event(&mut self, _event: &Event) {}
+    fn add_event(&mut self, _event: &Event) {}
 
     fn transition_count(&mut self, transition: &impl TakenTransition, times: u64) {
         if let Some(edges) = self.generation_edges(transition.generation()) {
@@ -166,7 +166,7 @@ impl Sink for EdgeCounter {
 const NO_SLOT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Edge {
+struct TransitionEdge {
     pub from: u64,
     pub to: u64,
     pub kind: RunEnd,
@@ -178,7 +178,7 @@ struct GenerationEdges {
     pub generation: u32,
     /// By transition id: range in `edges`; (0, 0) if its edges are unknown.
     pub edge_ranges: Vec<(u32, u32)>,
-    edges: Vec<Edge>,
+    edges: Vec<TransitionEdge>,
     /// Slots of the first of `edges` in a bitmap of this layout.
     slots: Vec<u32>,
     layout: Option<BitmapLayout>,
@@ -197,7 +197,7 @@ impl GenerationEdges {
         }
     }
 
-    pub fn size(&self) -> usize {
+    pub fn entry_count(&self) -> usize {
         self.edge_ranges.len() + self.edges.len()
     }
 
@@ -211,17 +211,17 @@ impl GenerationEdges {
 
     /// Collects the edges of a transition if they are unknown. Returns its id.
     fn find_edges(&mut self, transition: &impl TakenTransition) -> u32 {
-        let number = transition.id() as usize;
+        let number = transition.transition_id() as usize;
         if number >= self.edge_ranges.len() {
             self.edge_ranges.resize(number + 1, (0, 0));
         }
         if self.edge_ranges[number].1 == 0 {
             let first = self.edges.len() as u32;
             let mut collector = EdgeCollector(&mut self.edges);
-            transition.replay_at((0, 0), &mut collector);
+            transition.replay_with_times((0, 0), &mut collector);
             // A transition without edges gets a placeholder, since an empty range means unknown.
             if first == self.edges.len() as u32 {
-                self.edges.push(Edge {
+                self.edges.push(TransitionEdge {
                     from: 0,
                     to: 0,
                     kind: PLACEHOLDER,
@@ -243,7 +243,7 @@ impl GenerationEdges {
         self.hits.extend(hits);
     }
 
-    pub fn for_each_edge(&self, mut add_count: impl FnMut(&Edge, u64)) {
+    pub fn for_each_edge(&self, mut add_count: impl FnMut(&TransitionEdge, u64)) {
         for &(number, hits) in &self.hits {
             let (first, end) = self.edge_ranges[number as usize];
             for edge in &self.edges[first as usize..end as usize] {
@@ -262,8 +262,8 @@ impl GenerationEdges {
         let (hash, filter, mask) = layout;
         let new = &self.edges[self.slots.len()..];
         self.slots.extend(new.iter().map(|edge| {
-            match edge.kind != PLACEHOLDER && filter.accepts(edge.kind) {
-                true => hash.slot(edge.from, edge.to, mask.into()) as u32,
+            match edge.kind != PLACEHOLDER && filter.accepts_edge(edge.kind) {
+                true => hash.bitmap_slot(edge.from, edge.to, mask.into()) as u32,
                 false => NO_SLOT,
             }
         }));
@@ -287,17 +287,17 @@ impl GenerationEdges {
 const PLACEHOLDER: RunEnd = RunEnd::EndOfStream;
 
 /// Collects the edges of one transition.
-struct EdgeCollector<'a>(&'a mut Vec<Edge>);
+struct EdgeCollector<'a>(&'a mut Vec<TransitionEdge>);
 
 impl Sink for EdgeCollector<'_> {
     const NEEDS_EDGES: bool = true;
 
     fn extend_run(&mut self, _fragment: &RunFragment<'_>, _time: u64) {}
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
-    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
-        self.0.push(Edge { from, to, kind });
+    fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
+        self.0.push(TransitionEdge { from, to, kind });
     }
-    fn event(&mut self, _event: &Event) {}
+    fn add_event(&mut self, _event: &Event) {}
 }
 
 /// Hash of an edge to its slot in a bitmap; the size of a bitmap is a power of two. Several edges may share a slot.
@@ -321,7 +321,7 @@ impl BitmapHash {
 
     /// Returns the slot of an edge. `mask`: the size of the bitmap, minus 1.
     #[inline]
-    pub fn slot(self, from: u64, to: u64, mask: u64) -> u64 {
+    pub fn bitmap_slot(self, from: u64, to: u64, mask: u64) -> u64 {
         match self {
             BitmapHash::Afl => {
                 let block = |ip: u64| (ip >> 4 ^ ip << 8) & mask;
@@ -355,7 +355,7 @@ impl EdgeFilter {
     }
 
     #[inline]
-    pub fn accepts(self, kind: RunEnd) -> bool {
+    pub fn accepts_edge(self, kind: RunEnd) -> bool {
         match self {
             EdgeFilter::Decided => !matches!(kind, RunEnd::Jump | RunEnd::Call),
             EdgeFilter::Conditional => matches!(kind, RunEnd::Conditional | RunEnd::Cut),

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 pub const K: u64 = 0x9E37_79B9_7F4A_7C15;
 
 #[inline]
-pub const fn mix(ip: u64) -> u64 {
+pub const fn mix_address(ip: u64) -> u64 {
     let x = (ip ^ (ip >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x ^ (x >> 32)
 }
@@ -15,7 +15,7 @@ pub const fn mix(ip: u64) -> u64 {
 pub fn hash_fragment(start: u64, lengths: &[u8]) -> (u64, u64) {
     let (mut ip, mut hash, mut factor) = (start, 0u64, 1u64);
     for &length in lengths {
-        hash = hash.wrapping_mul(K).wrapping_add(mix(ip));
+        hash = hash.wrapping_mul(K).wrapping_add(mix_address(ip));
         factor = factor.wrapping_mul(K);
         ip = ip.wrapping_add(u64::from(length));
     }
@@ -38,7 +38,7 @@ impl Hasher for AddressHasher {
     }
 
     fn write_u64(&mut self, value: u64) {
-        self.0 = mix(self.0 ^ value);
+        self.0 = mix_address(self.0 ^ value);
     }
 }
 

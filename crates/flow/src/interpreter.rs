@@ -11,7 +11,7 @@
 //! * Nothing is reported to the sink before it is certain that the current packet fits the code. A packet that
 //!   contradicts the code adds no instruction that it did not confirm.
 //! * `node` is the node whose first instruction runs next, or `NO_NODE`, and then `ip` has the address. A node may die
-//!   when code changes; `resolve` looks its address up again.
+//!   when code changes; `resolve_next_node` looks its address up again.
 //! * Node indices and call sites belong to one code cache. Whoever empties or exchanges the cache first calls
 //!   `drop_node_indices`, or replaces them by addresses.
 
@@ -25,19 +25,19 @@ use crate::address_spaces::{SpaceSelector, Spaces};
 use crate::cancellation::CancellationPoll;
 use crate::code_cache::{CodeCache, CodeCachePool, NodeEnd, NodePosition, NO_NODE};
 use crate::error::Cause;
-use crate::return_stack::{Entry, ReturnStack};
+use crate::return_stack::{ReturnStack, StackEntry};
 use crate::settings::{FilterRanges, Settings};
 use crate::sink::{RunEnd, Sink};
 use crate::totals::Counts;
-use crate::transitions::Transitions;
-use rtit_image::{Changed, Space, View};
+use crate::transitions::TransitionStore;
+use rtit_image::{ChangedCode, Space, View};
 use rtit_x86::Mode;
 
 /// Offset and time of the current packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketStamp {
     pub offset: u64,
-    /// The time that rows get (`Clock::stamp`).
+    /// The time that rows get (`EstimatedClock::row_time`).
     pub time: u64,
     /// The estimate of the TSC, a lower bound.
     pub now: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Interpreter {
     /// The current packet.
     pub packet: PacketStamp,
     /// The transition tables. Here because they refer to nodes by index.
-    pub transitions: Transitions,
+    pub transitions: TransitionStore,
     inactive: InactiveSpaces,
     /// The code is that of this time.
     code_time: u64,
@@ -102,7 +102,7 @@ impl Interpreter {
             stack: ReturnStack::default(),
             counts: Counts::default(),
             packet: PacketStamp::default(),
-            transitions: Transitions::new(settings, is_single_space),
+            transitions: TransitionStore::new(settings, is_single_space),
             mode: Mode::Bits64,
             node: NO_NODE,
             ip: 0,
@@ -122,7 +122,7 @@ impl Interpreter {
     }
 
     /// Returns the address of the next instruction.
-    pub fn here(&self) -> u64 {
+    pub fn next_instruction_address(&self) -> u64 {
         match self.node {
             NO_NODE => self.ip,
             node => self.code.node(node).start,
@@ -130,7 +130,7 @@ impl Interpreter {
     }
 
     /// Sets the position to `ip`.
-    pub fn go_to(&mut self, ip: u64, time: u64) {
+    pub fn set_next_address(&mut self, ip: u64, time: u64) {
         self.node = NO_NODE;
         self.ip = ip;
         self.time = time;
@@ -144,7 +144,7 @@ impl Interpreter {
     }
 
     /// Moves the code forward to `time` and invalidates what has changed.
-    pub fn advance<S: Sink>(&mut self, time: u64, sink: &mut S) {
+    pub fn advance_code_to<S: Sink>(&mut self, time: u64, sink: &mut S) {
         sink.set_code_time(time);
         self.code_time = time;
         self.update_code();
@@ -158,20 +158,20 @@ impl Interpreter {
     }
 
     /// Invalidates nodes and transitions of changed code.
-    fn invalidate_changed(&mut self, changed: &Changed) {
-        if *changed == Changed::All {
+    fn invalidate_changed(&mut self, changed: &ChangedCode) {
+        if *changed == ChangedCode::All {
             self.drop_node_indices();
         }
-        self.code.invalidate(changed);
+        self.code.invalidate_changed_nodes(changed);
         let dead = self.code.take_dead_nodes();
-        self.transitions.invalidate(&dead);
+        self.transitions.remove_transitions_of_nodes(&dead);
     }
 
     /// Replaces node indices and call sites by addresses: they are about to become invalid.
     fn drop_node_indices(&mut self) {
-        self.ip = self.here();
+        self.ip = self.next_instruction_address();
         self.node = NO_NODE;
-        self.stack.forget_sites(&self.code);
+        self.stack.replace_sites_by_addresses(&self.code);
         self.transitions.invalidate_all(&self.code);
     }
 
@@ -200,7 +200,7 @@ impl Interpreter {
     }
 
     /// The time that the next instructions have.
-    pub fn time(&self) -> u64 {
+    pub fn instruction_time(&self) -> u64 {
         self.time
     }
 
@@ -209,8 +209,8 @@ impl Interpreter {
     }
 
     /// Gives every entry of the return stack a call site.
-    pub fn give_sites(&mut self) {
-        self.stack.give_sites(&mut self.code);
+    pub fn assign_call_sites(&mut self) {
+        self.stack.assign_call_sites(&mut self.code);
     }
 
     /// Returns an error if TNT bits are left.
@@ -225,7 +225,11 @@ impl Interpreter {
 
     /// Applies a TNT: follows the code as far as its bits reach.
     #[inline]
-    pub fn tnt<S: Sink>(&mut self, sink: &mut S, (bits, count): (u64, u8)) -> Result<(), Cause> {
+    pub fn apply_tnt<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        (bits, count): (u64, u8),
+    ) -> Result<(), Cause> {
         if self.pending_count + count > MAX_PENDING_RESULTS {
             return Err(Cause::ResultsLeft {
                 count: self.pending_count.into(),
@@ -239,12 +243,12 @@ impl Interpreter {
     /// Uses TNT bits until none is left or a TIP is needed first.
     fn use_pending_results<S: Sink>(&mut self, sink: &mut S) -> Result<(), Cause> {
         while self.pending_count > 0 {
-            let index = self.resolve()?;
+            let index = self.resolve_next_node()?;
             let node = self.code.node(index);
             let taken = self.pending_results >> (self.pending_count - 1) & 1 != 0;
             match node.end {
                 NodeEnd::Conditional => {
-                    let (link, ip) = node.successor(taken);
+                    let (link, ip) = node.linked_successor(taken);
                     self.report_node(index, sink);
                     if taken {
                         sink.end_run(RunEnd::Conditional, self.packet.offset);
@@ -255,7 +259,7 @@ impl Interpreter {
                         } else {
                             RunEnd::Cut
                         };
-                        sink.edge(self.last_ip(index), ip, kind);
+                        sink.add_edge(self.last_ip(index), ip, kind);
                     }
                     self.counts.conditional += 1;
                     self.pending_count -= 1;
@@ -266,7 +270,7 @@ impl Interpreter {
                     }
                 }
                 NodeEnd::Return | NodeEnd::NarrowReturn => {
-                    self.compressed_return(index, taken, sink)?;
+                    self.apply_compressed_return(index, taken, sink)?;
                 }
                 // their TIP may have been deferred until after this TNT
                 NodeEnd::IndirectJump | NodeEnd::IndirectCall => {
@@ -289,7 +293,7 @@ impl Interpreter {
     }
 
     #[inline]
-    fn compressed_return<S: Sink>(
+    fn apply_compressed_return<S: Sink>(
         &mut self,
         index: u32,
         taken: bool,
@@ -302,7 +306,7 @@ impl Interpreter {
         }
         let node = self.code.node(index);
         if !self.has_compressed_returns
-            || self.stack.is_empty() && self.code.calls(node).1.is_empty()
+            || self.stack.is_empty() && self.code.calls_of_node(node).1.is_empty()
         {
             return Err(Cause::EmptyStack {
                 ip: self.last_ip(index),
@@ -315,39 +319,49 @@ impl Interpreter {
         self.pending_count -= 1;
         self.time = self.packet.time;
         let (site, ip) = match self.stack.pop() {
-            Some(Entry::Site(site)) => {
-                (site, self.code.call(site).map_or(0, |call| call.return_ip))
-            }
-            Some(Entry::Ip(ip)) => (NO_NODE, ip),
+            Some(StackEntry::Site(site)) => (
+                site,
+                self.code
+                    .call_at_site(site)
+                    .map_or(0, |call| call.return_ip),
+            ),
+            Some(StackEntry::Ip(ip)) => (NO_NODE, ip),
             None => (NO_NODE, 0),
         };
         if self.code.node(index).end == NodeEnd::NarrowReturn {
-            self.go_to(ip & 0xffff, self.packet.time);
+            self.set_next_address(ip & 0xffff, self.packet.time);
             if S::NEEDS_EDGES {
-                sink.edge(self.last_ip(index), ip & 0xffff, RunEnd::Return);
+                sink.add_edge(self.last_ip(index), ip & 0xffff, RunEnd::Return);
             }
             return Ok(());
         }
-        self.node = self.code.call(site).map_or(NO_NODE, |call| call.node);
+        self.node = self
+            .code
+            .call_at_site(site)
+            .map_or(NO_NODE, |call| call.node);
         // a call site caches a node of 64-bit code or of its own mode; a RET in another mode looks it up
         if self.node == NO_NODE || self.code.node(self.node).mode != self.mode {
-            self.ip = self.mode.truncate(ip);
+            self.ip = self.mode.truncate_ip(ip);
             self.node = self
                 .code
-                .lookup(&self.view, self.ip, self.mode)
+                .find_or_decode_node(&self.view, self.ip, self.mode)
                 .unwrap_or(NO_NODE);
             if let Some(call) = self.code.call_mut(site) {
                 call.node = self.node;
             }
         }
         if S::NEEDS_EDGES {
-            sink.edge(self.last_ip(index), self.here(), RunEnd::Return);
+            sink.add_edge(
+                self.last_ip(index),
+                self.next_instruction_address(),
+                RunEnd::Return,
+            );
         }
         Ok(())
     }
 
     /// Applies a TIP: the next instruction that needs a target goes to `ip`, in `mode`.
-    pub fn tip<S: Sink>(&mut self, sink: &mut S, ip: u64, mode: Mode) -> Result<(), Cause> {
+    pub fn apply_tip<S: Sink>(&mut self, sink: &mut S, ip: u64, mode: Mode) -> Result<(), Cause> {
         let path = self.find_binding_node(sink, |end| end == NodeEnd::VmEntry)?;
         let end = self.code.node(path.last).end;
         match end {
@@ -379,19 +393,19 @@ impl Interpreter {
         self.report_node(path.last, sink);
         sink.end_run(end.run_end(), self.packet.offset);
         if S::NEEDS_EDGES {
-            sink.edge(self.last_ip(path.last), ip, end.run_end());
+            sink.add_edge(self.last_ip(path.last), ip, end.run_end());
         }
         self.count_transfer(end);
         self.time = self.packet.time;
         self.mode = mode;
         if matches!(end, NodeEnd::Far | NodeEnd::Syscall | NodeEnd::VmEntry) {
-            self.go_to(ip, self.packet.time);
+            self.set_next_address(ip, self.packet.time);
             if !self.enter_due_intervals(self.packet.now) {
                 return Ok(());
             }
             self.enter_space(end == NodeEnd::VmEntry);
             if S::NEEDS_EDGES {
-                sink.entered_space(self.code.space());
+                sink.note_entered_space(self.code.space());
             }
             self.update_kernel_code(self.packet.now, sink);
             return self.use_pending_results(sink);
@@ -418,7 +432,7 @@ impl Interpreter {
 
     /// Returns the node that runs next, looked up if it is not known or dead.
     #[inline]
-    pub fn resolve(&mut self) -> Result<u32, Cause> {
+    pub fn resolve_next_node(&mut self) -> Result<u32, Cause> {
         if self.node != NO_NODE {
             let node = self.code.node(self.node);
             if node.end != NodeEnd::Dead {
@@ -427,7 +441,9 @@ impl Interpreter {
             self.ip = node.start;
         }
         self.node = NO_NODE;
-        self.node = self.code.lookup(&self.view, self.ip, self.mode)?;
+        self.node = self
+            .code
+            .find_or_decode_node(&self.view, self.ip, self.mode)?;
         Ok(self.node)
     }
 
@@ -437,9 +453,11 @@ impl Interpreter {
         self.ip = ip;
         self.node = self
             .code
-            .lookup(&self.view, ip, self.mode)
+            .find_or_decode_node(&self.view, ip, self.mode)
             .unwrap_or(NO_NODE);
-        self.code.node_mut(index).link(taken, self.node);
+        self.code
+            .node_mut(index)
+            .set_successor_link(taken, self.node);
     }
 
     fn last_ip(&self, index: u32) -> u64 {
@@ -460,7 +478,7 @@ impl Interpreter {
         let node = self.code.node(index);
         self.counts.instructions += u64::from(node.instructions);
         if self.has_compressed_returns {
-            let (first, calls) = self.code.calls(node);
+            let (first, calls) = self.code.calls_of_node(node);
             (first..)
                 .take(calls.len())
                 .for_each(|site| self.stack.push_site(site));
@@ -479,7 +497,7 @@ impl Interpreter {
             .take(position.code_ranges);
         let count = whole.map(|code_range| u64::from(code_range.count));
         self.counts.instructions += count.sum::<u64>() + position.instructions as u64;
-        let (first, calls) = self.code.calls(node);
+        let (first, calls) = self.code.calls_of_node(node);
         for (call, site) in calls.iter().zip(first..) {
             if self.has_compressed_returns && usize::from(call.code_range) < position.code_ranges {
                 self.stack.push_site(site);

@@ -98,14 +98,14 @@ pub use decoder::Decoder;
 pub use edge_counter::{add_saturating, count_class, BitmapHash, EdgeCounter, EdgeFilter};
 pub use error::{Cause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
-pub use hash::{mix, AddressMap, K};
+pub use hash::{mix_address, AddressMap, K};
 pub use packet_clock::PacketClock;
 pub use segments::{AdditiveDecoder, AdditiveSink, OrderedDecoder, ParallelConfig};
 pub use settings::{
     Cpu, Erratum, FilterRanges, InitialState, Settings, TransitionLimits, MAX_RANGES,
 };
 pub use sink::{
-    Capacity, CountingSink, LoggedTransition, RunEnd, RunFragment, Sink, SinkNeeds,
+    CountingSink, LoggedTransition, RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds,
     TakenTransition, TakenTransitions,
 };
 pub use sinks::buffer_pool::{empty_buffer, recycle, BufferPoolGuard, PooledNumber};

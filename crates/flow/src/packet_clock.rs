@@ -1,21 +1,24 @@
 //! The clock over packets alone: for tables of packets, and to look ahead of the packets that are decoded.
 //!
 //! The duration of cycles is known only at the next packet that gives the time. So before the first CYC after such a
-//! packet the clock reads on to the next one (`Clock::look_ahead`), about 3.5 KB at a time, which any window of a
-//! stream contains: times do not depend on how a stream is divided into windows.
+//! packet the clock reads on to the next one (`EstimatedClock::look_ahead`), about 3.5 KB at a time, which any window
+//! of a stream contains: times do not depend on how a stream is divided into windows.
 
 use rtit_packet::table::ROWS;
 use rtit_packet::{Kind, PacketKind, Scanner};
 
 use crate::stream_decoder::{StreamWindow, MARGIN};
-use crate::time::{Clock, Here, Line, Lookahead, TimeSettings, TimingSample, TimingSamples};
+use crate::time::{
+    EstimatedClock, LookaheadLimits, ScanPosition, TickLine, TimeSettings, TimingSample,
+    TimingSamples,
+};
 
 /// Bytes that are read ahead at a time. Any window has as many after the current packet.
 const DISTANCE: usize = MARGIN - 512;
 
 /// The clock over the packets of a stream, as in `rtit_packet::Columns`.
 pub struct PacketClock {
-    pub(crate) clock: Clock,
+    pub(crate) clock: EstimatedClock,
     in_psb_plus: bool,
     /// Tracing was turned off, and no packet has shown since that it is on.
     off: bool,
@@ -28,17 +31,21 @@ pub struct PacketClock {
 impl PacketClock {
     /// `samples`: collect timing samples.
     pub fn new(settings: TimeSettings, samples: bool) -> PacketClock {
-        let mut clock = Clock::new(settings);
+        let mut clock = EstimatedClock::new(settings);
         clock.samples = samples.then(TimingSamples::default);
-        PacketClock::at(clock, false, false)
+        PacketClock::from_state(clock, false, false)
     }
 
     /// Returns a clock that reads ahead of another.
-    pub(crate) fn ahead_of(clock: &Clock, in_psb_plus: bool, off: bool) -> PacketClock {
-        PacketClock::at(clock.ahead(), in_psb_plus, off)
+    pub(crate) fn for_lookahead_of(
+        clock: &EstimatedClock,
+        in_psb_plus: bool,
+        off: bool,
+    ) -> PacketClock {
+        PacketClock::from_state(clock.copy_for_lookahead(), in_psb_plus, off)
     }
 
-    fn at(clock: Clock, in_psb_plus: bool, off: bool) -> PacketClock {
+    fn from_state(clock: EstimatedClock, in_psb_plus: bool, off: bool) -> PacketClock {
         PacketClock {
             clock,
             in_psb_plus,
@@ -57,7 +64,7 @@ impl PacketClock {
         offset: u64,
         window: StreamWindow<'_>,
     ) {
-        let here = Here {
+        let here = ScanPosition {
             stream: window,
             offset,
             block: self.block,
@@ -65,7 +72,7 @@ impl PacketClock {
             off: self.off,
         };
         if !self.clock.begun {
-            self.clock.begin(&here);
+            self.clock.begin_stream(&here);
         }
         if kind == Kind::Cyc && self.clock.looks_ahead(offset) {
             self.clock.look_ahead(0, &here);
@@ -76,14 +83,14 @@ impl PacketClock {
             _ if ROWS.get(kind as usize).is_some_and(|row| !row.in_block) => self.block = None,
             _ => {}
         }
-        self.apply(kind, detail, payload);
+        self.apply_packet(kind, detail, payload);
         if matches!(kind, Kind::Tsc | Kind::Mtc | Kind::Cyc | Kind::Cbr) {
-            self.clock.mark(offset);
+            self.clock.add_sample_if_enabled(offset);
         }
     }
 
     /// As `process`, for a clock that does not look ahead.
-    pub(crate) fn apply(&mut self, kind: Kind, detail: u8, payload: u64) {
+    pub(crate) fn apply_packet(&mut self, kind: Kind, detail: u8, payload: u64) {
         match kind {
             Kind::Psb => (self.in_psb_plus, self.is_on) = (true, false),
             Kind::PsbEnd => {
@@ -95,13 +102,13 @@ impl PacketClock {
             Kind::TipPgd | Kind::TraceStop => self.off = true,
             Kind::Ovf => self.lose_packets(),
             Kind::Pip => self.clock.in_guest = detail & 1 != 0,
-            Kind::Tsc => self.clock.tsc(payload, !self.in_psb_plus || self.off),
-            Kind::Tma => self.clock.tma(payload as u16, (payload >> 16) as u16),
+            Kind::Tsc => self.clock.apply_tsc(payload, !self.in_psb_plus || self.off),
+            Kind::Tma => self.clock.apply_tma(payload as u16, (payload >> 16) as u16),
             Kind::Mtc => {
-                self.clock.mtc(payload as u8);
+                self.clock.apply_mtc(payload as u8);
             }
-            Kind::Cyc => self.clock.cyc(payload),
-            Kind::Cbr => self.clock.cbr(payload as u8),
+            Kind::Cyc => self.clock.apply_cyc(payload),
+            Kind::Cbr => self.clock.apply_cbr(payload as u8),
             _ => {}
         }
     }
@@ -109,12 +116,12 @@ impl PacketClock {
     /// Called where packets are missing.
     pub fn lose_packets(&mut self) {
         (self.in_psb_plus, self.off, self.block) = (false, false, None);
-        self.clock.lose();
+        self.clock.invalidate_cycle_counts();
     }
 
     /// TSC estimate; with samples the number of the last sample.
     pub fn time(&self) -> u64 {
-        self.clock.stamp()
+        self.clock.row_time()
     }
 
     /// Returns the timing samples since the last call.
@@ -129,36 +136,41 @@ impl PacketClock {
 
     /// Core cycles per TSC tick that CYCs count at from here on; NaN: unknown.
     pub fn frequency(&self) -> f64 {
-        self.clock.frequency()
+        self.clock.cycles_per_tick()
     }
 }
 
-impl Clock {
+impl EstimatedClock {
     /// Reads ahead to the next packet that gives the time. `uncounted`: cycles of CYCs before `here` that are not
     /// counted yet.
     #[cold]
-    pub fn look_ahead(&mut self, uncounted: u64, here: &Here<'_>) {
-        let found = find_limits(self, self.reached(), uncounted, here);
+    pub fn look_ahead(&mut self, uncounted: u64, here: &ScanPosition<'_>) {
+        let found = find_limits(self, self.reached_time_and_cycles(), uncounted, here);
         self.set_lookahead(found);
     }
 
     /// Called before the first packet, at `here`: the time is not later than the first TSC.
-    pub fn begin(&mut self, here: &Here<'_>) {
-        let latest = find_limits(self, self.reached(), 0, here).latest;
+    pub fn begin_stream(&mut self, here: &ScanPosition<'_>) {
+        let latest = find_limits(self, self.reached_time_and_cycles(), 0, here).latest;
         self.begin_by(latest);
     }
 }
 
 /// Returns the limits between `from` (time and cycles of `clock`) and the next packet that gives the time.
 /// `uncounted`: cycles of CYCs before `here` that are not counted yet.
-fn find_limits(clock: &Clock, from: (u64, u64), uncounted: u64, here: &Here<'_>) -> Lookahead {
-    let mut ahead = PacketClock::ahead_of(clock, here.in_psb_plus, here.off);
-    ahead.clock.cyc(uncounted);
+fn find_limits(
+    clock: &EstimatedClock,
+    from: (u64, u64),
+    uncounted: u64,
+    here: &ScanPosition<'_>,
+) -> LookaheadLimits {
+    let mut ahead = PacketClock::for_lookahead_of(clock, here.in_psb_plus, here.off);
+    ahead.clock.apply_cyc(uncounted);
     let StreamWindow { bytes, base, .. } = here.stream;
     let mut scanner = Scanner::within(bytes, base, here.offset as usize);
     scanner.set_block(here.block);
     let until = scanner.position().saturating_add(DISTANCE);
-    let mut found = Lookahead::default();
+    let mut found = LookaheadLimits::default();
     let mut after_cyc = false;
     while scanner.position() < until {
         let Some(Ok(packet)) = scanner.next() else {
@@ -175,7 +187,7 @@ fn find_limits(clock: &Clock, from: (u64, u64), uncounted: u64, here: &Here<'_>)
             PacketKind::Pip { nr, .. } => (nr.into(), 0),
             _ => (0, 0),
         };
-        ahead.apply(packet.kind.kind(), detail, payload);
+        ahead.apply_packet(packet.kind.kind(), detail, payload);
         let is_cyc = matches!(packet.kind, PacketKind::Cyc { .. });
         let is_first = found.until == 0;
         if is_first {
@@ -191,7 +203,7 @@ fn find_limits(clock: &Clock, from: (u64, u64), uncounted: u64, here: &Here<'_>)
             .clock
             .cycles_since(clock)
             .filter(|&cycles| cycles != 0);
-        let line = cycles.map(|cycles| Line {
+        let line = cycles.map(|cycles| TickLine {
             from,
             ticks: found.latest.saturating_sub(from.0),
             cycles,

@@ -1,8 +1,8 @@
 //! The return stack of RET compression (section 33.4.2.2): 64 entries; a push onto a full stack drops the oldest.
 //!
 //! An entry is a call site of the code cache, with the address after the call and, once it was needed, its node. When
-//! the cache is emptied or exchanged, entries become addresses (`forget_sites`), and call sites again when the
-//! transition tables need them (`give_sites`).
+//! the cache is emptied or exchanged, entries become addresses (`replace_sites_by_addresses`), and call sites again
+//! when the transition tables need them (`assign_call_sites`).
 
 use crate::code_cache::CodeCache;
 
@@ -10,7 +10,7 @@ const ENTRIES: usize = 64;
 
 /// An entry of the return stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum StackEntry {
     /// The call site in the code cache, with the address after the call.
     Site(u32),
     /// The address after the call: the code cache was emptied since.
@@ -52,19 +52,19 @@ impl ReturnStack {
     }
 
     #[inline]
-    pub fn pop(&mut self) -> Option<Entry> {
+    pub fn pop(&mut self) -> Option<StackEntry> {
         if self.depth == 0 {
             return None;
         }
         self.drop_top();
         let at = self.top as usize % ENTRIES;
         Some(match self.sites[at] {
-            NO_SITE => Entry::Ip(self.ips[at]),
-            site => Entry::Site(site),
+            NO_SITE => StackEntry::Ip(self.ips[at]),
+            site => StackEntry::Site(site),
         })
     }
 
-    /// The call site on top, if every entry has one (`give_sites`).
+    /// The call site on top, if every entry has one (`assign_call_sites`).
     #[inline(always)]
     pub fn top_site(&self) -> Option<u32> {
         let top = self.top.wrapping_sub(1) as usize % ENTRIES;
@@ -96,9 +96,9 @@ impl ReturnStack {
     }
 
     /// Replaces call sites by addresses, before the code cache is emptied.
-    pub fn forget_sites(&mut self, code: &CodeCache) {
+    pub fn replace_sites_by_addresses(&mut self, code: &CodeCache) {
         for (site, ip) in self.sites.iter_mut().zip(&mut self.ips) {
-            if let Some(call) = code.call(*site) {
+            if let Some(call) = code.call_at_site(*site) {
                 *ip = call.return_ip;
             }
             *site = NO_SITE;
@@ -107,10 +107,10 @@ impl ReturnStack {
     }
 
     /// The addresses after the calls, the oldest first.
-    pub fn ips(&self, code: &CodeCache) -> Vec<u64> {
+    pub fn return_addresses(&self, code: &CodeCache) -> Vec<u64> {
         let ip = |back| {
             let at = self.top.wrapping_sub(back) as usize % ENTRIES;
-            match code.call(self.sites[at]) {
+            match code.call_at_site(self.sites[at]) {
                 Some(call) => call.return_ip,
                 None => self.ips[at],
             }
@@ -119,7 +119,7 @@ impl ReturnStack {
     }
 
     /// A stack with these entries.
-    pub fn of_ips(ips: &[u64]) -> ReturnStack {
+    pub fn from_return_addresses(ips: &[u64]) -> ReturnStack {
         let mut stack = ReturnStack::default();
         for &ip in ips.iter().take(ENTRIES) {
             stack.ips[stack.depth as usize] = ip;
@@ -131,7 +131,7 @@ impl ReturnStack {
     }
 
     /// Gives every entry a call site.
-    pub fn give_sites(&mut self, code: &mut CodeCache) {
+    pub fn assign_call_sites(&mut self, code: &mut CodeCache) {
         if !self.has_ips {
             return;
         }
@@ -156,7 +156,7 @@ mod tests {
             stack.push_site(site);
         }
         for site in (1..65).rev() {
-            assert_eq!(stack.pop(), Some(Entry::Site(site)));
+            assert_eq!(stack.pop(), Some(StackEntry::Site(site)));
         }
         assert_eq!(stack.pop(), None);
     }
@@ -168,7 +168,7 @@ mod tests {
         stack.clear();
         assert_eq!(stack.pop(), None);
         stack.push_site(2);
-        assert_eq!(stack.pop(), Some(Entry::Site(2)));
+        assert_eq!(stack.pop(), Some(StackEntry::Site(2)));
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl FilterRanges {
     }
 
     /// Whether code at `ip` is certainly not traced.
-    pub(crate) fn excludes(&self, ip: u64) -> bool {
+    pub(crate) fn excludes_ip(&self, ip: u64) -> bool {
         let ranges = self.ranges.get(..self.count).unwrap_or(&[]);
         !ranges.is_empty() && ranges.iter().all(|&(first, last)| ip < first || ip > last)
     }
@@ -174,7 +174,7 @@ named_enum! {
 
 /// The errata that apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Errata {
+pub struct ErratumSet {
     set: u16,
     known: bool,
 }
@@ -213,9 +213,9 @@ const HYBRID: u16 = set_of(&[Erratum::Bdm70, Erratum::Skd022, Erratum::Apl11]);
 const GOLDMONT: u16 = set_of(&[Erratum::Apl11, Erratum::Apl12]);
 const ATOM: u16 = set_of(&[Erratum::Apl11]);
 
-impl Errata {
+impl ErratumSet {
     /// Returns the errata of a processor; `None`: it is unknown.
-    pub fn for_cpu(cpu: Option<Cpu>) -> Errata {
+    pub fn for_cpu(cpu: Option<Cpu>) -> ErratumSet {
         let set = cpu.and_then(|cpu| match (cpu.family, cpu.model) {
             (6, 0x3d | 0x47 | 0x4f | 0x56) => Some(BROADWELL),
             (6, 0x4e | 0x5e | 0x8e | 0x9e | 0xa5 | 0xa6) => Some(SKYLAKE),
@@ -230,7 +230,7 @@ impl Errata {
             (6, 0x7a | 0x86 | 0x96 | 0x9c | 0xaf | 0xb6 | 0xdd) => Some(ATOM),
             _ => None,
         });
-        Errata {
+        ErratumSet {
             set: set.unwrap_or(SAFE),
             known: set.is_some(),
         }
@@ -238,7 +238,7 @@ impl Errata {
 
     /// Whether an erratum applies.
     #[inline]
-    pub fn has(self, erratum: Erratum) -> bool {
+    pub fn has_erratum(self, erratum: Erratum) -> bool {
         self.set & 1 << erratum as u8 != 0
     }
 

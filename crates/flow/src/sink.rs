@@ -1,10 +1,10 @@
 //! The interface between the decoder and its consumers.
 //!
 //! A decoder reports executed code as fragments of runs: `extend_run` for contiguous instructions, `end_run` where the
-//! run ends, `edge` for each branch. A [`Sink`] is a type parameter, so that each sink gets its own decode loop without
-//! the calls that it ignores. [`SinkNeeds`] determines what the transition tables may leave out: a sink that only
-//! counts gets transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one with
-//! `SinkNeeds::Interpreter` gets none at all.
+//! run ends, `add_edge` for each branch. A [`Sink`] is a type parameter, so that each sink gets its own decode loop
+//! without the calls that it ignores. [`SinkNeeds`] determines what the transition tables may leave out: a sink that
+//! only counts gets transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one
+//! with `SinkNeeds::Interpreter` gets none at all.
 
 use rtit_x86::Mode;
 
@@ -60,7 +60,7 @@ pub struct RunFragment<'a> {
 
 impl RunFragment<'_> {
     /// The IP of each instruction.
-    pub fn ips(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn instruction_addresses(&self) -> impl Iterator<Item = u64> + '_ {
         let lengths = self.lengths.iter();
         lengths.scan(self.start, |ip, &length| {
             let here = *ip;
@@ -88,18 +88,18 @@ pub enum SinkNeeds {
 /// A transition that was taken, for a sink that needs the order.
 pub trait TakenTransition {
     /// Identifies the transition within its generation.
-    fn id(&self) -> u32;
+    fn transition_id(&self) -> u32;
     fn generation(&self) -> u32;
     /// Stream offset of its first packet.
-    fn offset(&self) -> u64;
+    fn first_packet_offset(&self) -> u64;
     /// Times before and after its first branch, as for `Sink::extend_run`.
-    fn times(&self) -> (u64, u64);
-    /// Reports it as the interpreter would, by `extend_run`, `end_run` and `edge`.
-    fn replay<S: Sink>(&self, sink: &mut S) {
-        self.replay_at(self.times(), sink);
+    fn branch_times(&self) -> (u64, u64);
+    /// Reports it as the interpreter would, by `extend_run`, `end_run` and `add_edge`.
+    fn replay_to_sink<S: Sink>(&self, sink: &mut S) {
+        self.replay_with_times(self.branch_times(), sink);
     }
-    /// Does as `replay`, with other times.
-    fn replay_at<S: Sink>(&self, times: (u64, u64), sink: &mut S);
+    /// Does as `replay_to_sink`, with other times.
+    fn replay_with_times<S: Sink>(&self, times: (u64, u64), sink: &mut S);
 }
 
 /// A transition in the log.
@@ -114,46 +114,46 @@ pub struct LoggedTransition {
 pub trait TakenTransitions {
     /// The generation of all of them.
     fn generation(&self) -> u32;
-    fn logged(&self) -> &[LoggedTransition];
+    fn logged_transitions(&self) -> &[LoggedTransition];
     /// The address space of all of them.
-    fn space(&self) -> u32;
+    fn address_space_index(&self) -> u32;
     /// Returns one of them.
-    fn transition(&self, logged: LoggedTransition) -> impl TakenTransition;
+    fn resolve_logged(&self, logged: LoggedTransition) -> impl TakenTransition;
 }
 
 /// Rows and instructions that a sink still takes before it is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Capacity {
+pub struct SinkCapacity {
     pub rows: usize,
     pub instructions: usize,
 }
 
-impl Capacity {
-    pub const UNLIMITED: Capacity = Capacity {
+impl SinkCapacity {
+    pub const UNLIMITED: SinkCapacity = SinkCapacity {
         rows: usize::MAX,
         instructions: usize::MAX,
     };
 
     /// Capacity of a sink that has `waiting` rows and takes `limit`.
-    pub fn for_rows(limit: usize, waiting: usize) -> Capacity {
-        Capacity {
+    pub fn for_rows(limit: usize, waiting: usize) -> SinkCapacity {
+        SinkCapacity {
             rows: limit.saturating_sub(waiting),
-            ..Capacity::UNLIMITED
+            ..SinkCapacity::UNLIMITED
         }
     }
 
     /// Capacity of a sink that has `waiting` instructions and takes `limit`.
-    pub fn for_instructions(limit: usize, waiting: usize) -> Capacity {
-        Capacity {
+    pub fn for_instructions(limit: usize, waiting: usize) -> SinkCapacity {
+        SinkCapacity {
             instructions: limit.saturating_sub(waiting),
-            ..Capacity::UNLIMITED
+            ..SinkCapacity::UNLIMITED
         }
     }
 }
 
 /// Consumes the results of decoding.
 pub trait Sink {
-    /// Whether `edge` is called.
+    /// Whether `add_edge` is called.
     const NEEDS_EDGES: bool = false;
     const NEEDS: SinkNeeds = SinkNeeds::Interpreter;
     /// Whether the sink uses the offsets of packets.
@@ -163,28 +163,28 @@ pub trait Sink {
     const DEFERS_PATHS: bool = false;
 
     /// The calls that follow belong to the packet at `offset`.
-    fn packet(&mut self, _offset: u64) {}
+    fn begin_packet(&mut self, _offset: u64) {}
     /// The open run, or a new one, continues with `fragment`. `time`: TSC (a lower bound) at its start.
     fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64);
     /// Ends the open run, if any. `offset`: of the packet that showed it.
     fn end_run(&mut self, end: RunEnd, offset: u64);
     /// The instruction at `from` led to `to`, whether decoding continues there or not. A conditional branch that was
     /// not taken has the kind `Cut`.
-    fn edge(&mut self, _from: u64, _to: u64, _kind: RunEnd) {}
+    fn add_edge(&mut self, _from: u64, _to: u64, _kind: RunEnd) {}
     /// The last edge led into this address space, perhaps another one.
-    fn entered_space(&mut self, _space: u32) {}
-    fn event(&mut self, event: &Event);
+    fn note_entered_space(&mut self, _space: u32) {}
+    fn add_event(&mut self, event: &Event);
     /// The loop of these instructions may have run more often than reported: it emits no packets.
-    fn unknown_repetitions(&mut self, _round: &[u64]) {}
+    fn note_unknown_repetitions(&mut self, _round: &[u64]) {}
     /// From here on the code is that of `time`. A sink that reads code moves its own view forward.
     fn set_code_time(&mut self, _time: u64) {}
-    /// A transition was taken (`SinkNeeds::Order`). Equivalent to the calls that `replay` makes.
+    /// A transition was taken (`SinkNeeds::Order`). Equivalent to the calls that `replay_to_sink` makes.
     #[inline]
     fn take_transition(&mut self, transition: &impl TakenTransition)
     where
         Self: Sized,
     {
-        transition.replay(self);
+        transition.replay_to_sink(self);
     }
     /// Does as `take_transition`, for several.
     #[inline]
@@ -192,8 +192,8 @@ pub trait Sink {
     where
         Self: Sized,
     {
-        for &logged in transitions.logged() {
-            self.take_transition(&transitions.transition(logged));
+        for &logged in transitions.logged_transitions() {
+            self.take_transition(&transitions.resolve_logged(logged));
         }
     }
     /// A transition was taken `times` times since the last call for it (`SinkNeeds::TransitionCounts`).
@@ -202,18 +202,18 @@ pub trait Sink {
         Self: Sized,
     {
         for _ in 0..times {
-            transition.replay(self);
+            transition.replay_to_sink(self);
         }
     }
-    /// Does as `edge`, `times` times: counts of removed transitions (`SinkNeeds::TransitionCounts`).
+    /// Does as `add_edge`, `times` times: counts of removed transitions (`SinkNeeds::TransitionCounts`).
     fn counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {
         for _ in 0..times {
-            self.edge(from, to, kind);
+            self.add_edge(from, to, kind);
         }
     }
     /// What the sink still takes by transitions before it is full.
-    fn capacity(&self) -> Capacity {
-        Capacity::UNLIMITED
+    fn remaining_capacity(&self) -> SinkCapacity {
+        SinkCapacity::UNLIMITED
     }
     /// Execution ran through a path that a full sink gets later.
     #[doc(hidden)]
@@ -236,7 +236,7 @@ impl Sink for CountingSink {
     fn extend_run(&mut self, _fragment: &RunFragment<'_>, _time: u64) {}
     #[inline]
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
-    fn event(&mut self, _event: &Event) {}
+    fn add_event(&mut self, _event: &Event) {}
 }
 
 /// Longer runs are cut: columns count instructions in 32 bits, and a node adds 512 at most.

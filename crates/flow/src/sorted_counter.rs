@@ -22,11 +22,11 @@ const DIGIT_MASK: u64 = (1 << DIGIT_BITS) - 1;
 const MIN_RADIX_SORT: usize = 1 << 8;
 
 /// A key that is sorted by its first number, mostly an address, before the rest.
-pub(crate) trait Key: Copy + Default + Ord {
-    fn first(self) -> u64;
+pub(crate) trait CounterKey: Copy + Default + Ord {
+    fn sort_number(self) -> u64;
 
     /// Which of the [`KINDS`] of keys it is: keys without a counter are summed by kind.
-    fn kind(self) -> u8 {
+    fn key_kind(self) -> u8 {
         0
     }
 }
@@ -34,30 +34,30 @@ pub(crate) trait Key: Copy + Default + Ord {
 /// Number of kinds of keys.
 pub(crate) const KINDS: usize = 16;
 
-impl Key for (u32, u32) {
-    fn first(self) -> u64 {
+impl CounterKey for (u32, u32) {
+    fn sort_number(self) -> u64 {
         self.0.into()
     }
 }
 
-impl Key for (u32, u64) {
-    fn first(self) -> u64 {
+impl CounterKey for (u32, u64) {
+    fn sort_number(self) -> u64 {
         self.0.into()
     }
 }
 
-impl Key for (u64, u32) {
-    fn first(self) -> u64 {
+impl CounterKey for (u64, u32) {
+    fn sort_number(self) -> u64 {
         self.0
     }
 }
 
-impl Key for (u64, u64, u8) {
-    fn first(self) -> u64 {
+impl CounterKey for (u64, u64, u8) {
+    fn sort_number(self) -> u64 {
         self.0
     }
 
-    fn kind(self) -> u8 {
+    fn key_kind(self) -> u8 {
         self.2
     }
 }
@@ -86,7 +86,7 @@ impl<K> Default for SortedCounter<K> {
     }
 }
 
-impl<K: Key> SortedCounter<K> {
+impl<K: CounterKey> SortedCounter<K> {
     /// Limits the number of counters, from the next consolidation on.
     pub fn limit_keys(&mut self, max_keys: usize) {
         self.max_keys = max_keys;
@@ -148,7 +148,7 @@ impl<K: Key> SortedCounter<K> {
     }
 
     /// Counts of keys without a counter, by kind; complete after `sorted`.
-    pub fn uncounted(&self) -> [u64; KINDS] {
+    pub fn counts_beyond_limit(&self) -> [u64; KINDS] {
         self.uncounted
     }
 
@@ -199,14 +199,14 @@ impl<K: Key> SortedCounter<K> {
     }
 }
 
-fn add_uncounted<K: Key>(uncounted: &mut [u64; KINDS], key: K, count: u64) {
-    if let Some(sum) = uncounted.get_mut(usize::from(key.kind())) {
+fn add_uncounted<K: CounterKey>(uncounted: &mut [u64; KINDS], key: K, count: u64) {
+    if let Some(sum) = uncounted.get_mut(usize::from(key.key_kind())) {
         *sum = sum.wrapping_add(count);
     }
 }
 
 /// Sorts counts, sums those of equal keys, and removes zeros.
-fn sort_and_sum<K: Key>(counts: &mut Vec<(K, u64)>) {
+fn sort_and_sum<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
     sort(counts);
     counts.dedup_by(|next, kept| {
         let same = next.0 == kept.0;
@@ -220,7 +220,7 @@ fn sort_and_sum<K: Key>(counts: &mut Vec<(K, u64)>) {
 
 /// Merges sorted counts into sorted counts, in start from the back, with no added memory than needed. Adds what is
 /// beyond the first `max_keys` keys to `beyond`; returns whether there is any.
-fn merge_into<K: Key>(
+fn merge_into<K: CounterKey>(
     all: &mut Vec<(K, u64)>,
     added: &[(K, u64)],
     max_keys: usize,
@@ -274,15 +274,15 @@ fn merge_into<K: Key>(
     is_cut
 }
 
-fn sort<K: Key>(counts: &mut Vec<(K, u64)>) {
+fn sort<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
     if counts.len() < MIN_RADIX_SORT {
         counts.sort_unstable_by_key(|&(key, _)| key);
         return;
     }
-    let first = counts[0].0.first();
+    let first = counts[0].0.sort_number();
     let differ = counts
         .iter()
-        .fold(0, |differ, &(key, _)| differ | key.first() ^ first);
+        .fold(0, |differ, &(key, _)| differ | key.sort_number() ^ first);
     let mut to = vec![(K::default(), 0); counts.len()];
     for shift in (0..u64::BITS).step_by(DIGIT_BITS as usize) {
         if differ >> shift & DIGIT_MASK != 0 {
@@ -290,7 +290,7 @@ fn sort<K: Key>(counts: &mut Vec<(K, u64)>) {
             swap(counts, &mut to);
         }
     }
-    for same in counts.chunk_by_mut(|one, next| one.0.first() == next.0.first()) {
+    for same in counts.chunk_by_mut(|one, next| one.0.sort_number() == next.0.sort_number()) {
         if same.len() > 1 {
             same.sort_unstable_by_key(|&(key, _)| key);
         }
@@ -298,8 +298,8 @@ fn sort<K: Key>(counts: &mut Vec<(K, u64)>) {
 }
 
 /// Sorts by one digit, stably.
-fn sort_by_digit<K: Key>(from: &[(K, u64)], to: &mut [(K, u64)], shift: u32) {
-    let digit = |key: K| (key.first() >> shift & DIGIT_MASK) as usize;
+fn sort_by_digit<K: CounterKey>(from: &[(K, u64)], to: &mut [(K, u64)], shift: u32) {
+    let digit = |key: K| (key.sort_number() >> shift & DIGIT_MASK) as usize;
     let mut starts = [0; 1 << DIGIT_BITS];
     for &(key, _) in from {
         starts[digit(key)] += 1;
@@ -392,7 +392,7 @@ mod tests {
             prop_assert_eq!(all.sorted(), kept);
             let mut uncounted = [0; KINDS];
             rest.iter().for_each(|&((_, _, kind), count)| uncounted[usize::from(kind)] += count);
-            prop_assert_eq!(all.uncounted(), uncounted);
+            prop_assert_eq!(all.counts_beyond_limit(), uncounted);
         }
 
         #[test]

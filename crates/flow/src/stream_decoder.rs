@@ -1,7 +1,7 @@
 //! Streams and their decoders: a stream with its decoder and sink ([`StreamDecoder`]), windows of a stream that is not
 //! in memory as a whole, and a decoder for many short streams over the same code ([`ReusableDecoder`]).
 
-use rtit_image::Changed;
+use rtit_image::ChangedCode;
 
 use crate::address_spaces::Spaces;
 use crate::coverage_ledger::CoverageLedger;
@@ -45,7 +45,7 @@ impl<B: WindowSource, S: Sink> StreamDecoder<B, S> {
 
     /// As `advance`, but pauses after about `bytes` bytes of the stream.
     pub fn advance_by(&mut self, bytes: usize) -> bool {
-        let until = self.decoder.position().saturating_add(bytes);
+        let until = self.decoder.next_packet_position().saturating_add(bytes);
         self.decoder
             .decode_until(self.stream.window(), until, &mut self.sink)
     }
@@ -62,7 +62,7 @@ impl<B: WindowSource, S: Sink> StreamDecoder<B, S> {
 
     /// Offset before which the window's bytes are not needed any more.
     pub fn position(&self) -> usize {
-        self.decoder.position()
+        self.decoder.next_packet_position()
     }
 
     /// Whether decoding needs the next window.
@@ -118,7 +118,7 @@ impl<B: WindowSource> StreamDecoder<B, RunSink> {
 
 impl<B: WindowSource> StreamDecoder<B, Totals> {
     /// Runs and edges added up.
-    pub fn adding_up(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
+    pub fn for_totals(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
         let totals = Totals::with_max_counters(settings.max_counters);
         StreamDecoder::with_sink(stream, spaces, settings, totals)
     }
@@ -180,7 +180,7 @@ impl<'a> StreamWindow<'a> {
         }
     }
 
-    pub(crate) fn byte(&self, offset: usize) -> Option<u8> {
+    pub(crate) fn byte_at(&self, offset: usize) -> Option<u8> {
         self.bytes.get(offset.checked_sub(self.base)?).copied()
     }
 }
@@ -213,7 +213,7 @@ impl<B: AsRef<[u8]>> WindowSource for B {
 /// stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);
 /// for _ in 0..2 {
 ///     decoder.run(&stream, &mut hits);
-///     let edges = hits.take();
+///     let edges = hits.take_edges();
 ///     assert_eq!((edges[0].from, edges[0].to, edges[0].count), (0x1000, 0x1002, 1));
 /// }
 /// ```
@@ -227,7 +227,7 @@ pub struct ReusableDecoder {
 impl ReusableDecoder {
     pub fn new(spaces: impl Into<Spaces>, settings: &Settings) -> ReusableDecoder {
         let mut spaces = spaces.into();
-        spaces.rewind();
+        spaces.rewind_all_views();
         ReusableDecoder {
             decoder: Decoder::new(spaces.clone(), StreamWindow::whole(&[]), settings),
             spaces,
@@ -242,7 +242,8 @@ impl ReusableDecoder {
 
     /// Begins another stream with its first window; `advance` decodes it.
     pub fn begin(&mut self, stream: StreamWindow<'_>) {
-        self.decoder.restart(&self.spaces, stream, &self.settings);
+        self.decoder
+            .restart_with_stream(&self.spaces, stream, &self.settings);
     }
 
     /// As `Decoder::decode_until`.
@@ -269,12 +270,13 @@ impl ReusableDecoder {
         if !spaces.has_same_keys(&self.spaces) {
             return false;
         }
-        spaces.rewind();
+        spaces.rewind_all_views();
         let changed = match (start, end) {
-            (0, u64::MAX) => Changed::All,
-            _ => Changed::Ranges(vec![(start, end)]),
+            (0, u64::MAX) => ChangedCode::All,
+            _ => ChangedCode::Ranges(vec![(start, end)]),
         };
-        self.decoder.forget(&self.spaces, &spaces, &changed);
+        self.decoder
+            .drop_changed_code(&self.spaces, &spaces, &changed);
         self.spaces = spaces;
         true
     }
@@ -296,6 +298,6 @@ impl ReusableDecoder {
 
     /// Offset of the next packet.
     pub fn position(&self) -> usize {
-        self.decoder.position()
+        self.decoder.next_packet_position()
     }
 }

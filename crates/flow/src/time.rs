@@ -7,7 +7,7 @@
 //!
 //! There are two estimates. `by_rate` is the time at that rate. It does not depend on how CYCs are added up, so the
 //! transition tables and the interpreter agree on it, and decisions by time (scheduling intervals, code versions) use
-//! it. `now`, which rows get, is limited in addition by the next TSC or MTC ([`Lookahead`]): it is not later than
+//! it. `now`, which rows get, is limited in addition by the next TSC or MTC ([`LookaheadLimits`]): it is not later than
 //! that packet, and lies within the straight lines that lead there (section 33.8.3.4).
 //!
 //! A comparison of cycles and time is void after an overflow, lost bytes, sleep or another CBR ratio: `broken` is set
@@ -35,7 +35,7 @@ pub struct TimeSettings {
 
 impl TimeSettings {
     /// Returns settings within the range of the registers, without divisions by 0.
-    pub(crate) fn sound(self) -> TimeSettings {
+    pub(crate) fn clamp_to_registers(self) -> TimeSettings {
         TimeSettings {
             mtc_freq: self.mtc_freq.min(15),
             guest: GuestTsc {
@@ -83,12 +83,12 @@ impl GuestTsc {
 
 /// TSC packets carry the time modulo this.
 pub(crate) const TSC_BITS: u64 = 1 << 56;
-/// Tolerance of `latest`: one part in this many ticks, plus this many ticks.
+/// Tolerance of `latest_possible_time`: one part in this many ticks, plus this many ticks.
 const SLACK: u64 = 16;
 
 /// The last time that a packet gave, and the cycles counted since.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct EstimatedClock {
     settings: TimeSettings,
     /// The first packet was processed; see `begin`.
     pub begun: bool,
@@ -113,7 +113,7 @@ pub(crate) struct Clock {
     rate: Option<(u64, u64)>,
     /// Cycles since `base` cannot be compared with time.
     broken: bool,
-    lookahead: Lookahead,
+    lookahead: LookaheadLimits,
     /// Cycles and TSC ticks of all measures.
     pub measured: (u64, u64),
     /// TSC ticks in which nothing was traced or counted.
@@ -145,10 +145,10 @@ enum CrystalClock {
     },
 }
 
-impl Clock {
-    pub fn new(settings: TimeSettings) -> Clock {
-        Clock {
-            settings: settings.sound(),
+impl EstimatedClock {
+    pub fn new(settings: TimeSettings) -> EstimatedClock {
+        EstimatedClock {
+            settings: settings.clamp_to_registers(),
             begun: false,
             now: settings.start_time,
             by_rate: settings.start_time,
@@ -161,7 +161,7 @@ impl Clock {
             ratio: 0,
             rate: None,
             broken: true,
-            lookahead: Lookahead::default(),
+            lookahead: LookaheadLimits::default(),
             measured: (0, 0),
             inactive: 0,
             in_guest: false,
@@ -174,19 +174,19 @@ impl Clock {
 
     /// The estimate: a lower bound for what comes next.
     #[cfg(test)]
-    pub fn now(&self) -> u64 {
+    pub fn estimated_tsc(&self) -> u64 {
         self.now
     }
 
     /// The estimate by the rate of the last cycles alone. It may be later than the time of the next TSC or MTC.
     #[inline]
-    pub fn by_rate(&self) -> u64 {
+    pub fn estimate_by_rate(&self) -> u64 {
         self.by_rate
     }
 
     /// The time of rows: the estimate, or the number of the last sample.
     #[inline]
-    pub fn stamp(&self) -> u64 {
+    pub fn row_time(&self) -> u64 {
         match &self.samples {
             None => self.now,
             Some(samples) => samples.count,
@@ -195,7 +195,7 @@ impl Clock {
 
     /// Called after a timing packet at `offset`: adds a sample.
     #[inline]
-    pub fn mark(&mut self, offset: u64) {
+    pub fn add_sample_if_enabled(&mut self, offset: u64) {
         if self.samples.is_some() {
             self.push_sample(offset);
         }
@@ -213,7 +213,7 @@ impl Clock {
             offset,
             time: self.now,
             cycles: self.total_cycles,
-            frequency: self.frequency(),
+            frequency: self.cycles_per_tick(),
             known: std::mem::take(&mut self.is_time_given),
             span: self.span,
         };
@@ -225,9 +225,9 @@ impl Clock {
 
     /// Returns an upper bound of the time directly after a CYC, if the length of cycles has changed by some percent at
     /// most.
-    pub fn latest(&self) -> Option<u64> {
+    pub fn latest_possible_time(&self) -> Option<u64> {
         let since_known = self.now.saturating_sub(self.known);
-        let counted = !self.broken && self.rate().is_some();
+        let counted = !self.broken && self.ticks_per_cycles().is_some();
         counted.then(|| self.now.saturating_add(since_known / SLACK + SLACK))
     }
 
@@ -237,16 +237,16 @@ impl Clock {
 
     /// `alone`: not within the PSB+ of a program that is traced. Such a TSC comes when nothing may have been counted
     /// for a while (section 33.3.6), and so does one in a PSB+ before which MTCs are missing.
-    pub fn tsc(&mut self, payload: u64, alone: bool) {
+    pub fn apply_tsc(&mut self, payload: u64, alone: bool) {
         let guest = self.settings.guest;
         let time = match self.in_guest {
-            true => guest.to_host(nearest(payload, guest.of_host(self.by_rate))),
-            false => nearest(payload, self.by_rate),
+            true => guest.to_host(nearest_full_tsc(payload, guest.of_host(self.by_rate))),
+            false => nearest_full_tsc(payload, self.by_rate),
         };
         if !alone && !self.has_missed_mtcs(time) {
-            self.measure(time);
+            self.measure_rate(time);
         } else {
-            if !self.broken && self.rate().is_some() {
+            if !self.broken && self.ticks_per_cycles().is_some() {
                 let passed = time.saturating_sub(self.by_rate);
                 self.inactive = self.inactive.saturating_add(passed);
             }
@@ -258,13 +258,13 @@ impl Clock {
         self.crystal = CrystalClock::Unknown;
     }
 
-    pub fn tma(&mut self, ctc: u16, fast_counter: u16) {
+    pub fn apply_tma(&mut self, ctc: u16, fast_counter: u16) {
         let edge = self.tsc.saturating_sub(u64::from(fast_counter));
         self.crystal = CrystalClock::Tma { edge, ctc };
     }
 
     /// Returns whether the MTC gave the time.
-    pub fn mtc(&mut self, ctc: u8) -> bool {
+    pub fn apply_mtc(&mut self, ctc: u8) -> bool {
         let shift = self.settings.mtc_freq;
         let next = match self.crystal {
             // A period begins now; its time is an estimate.
@@ -315,9 +315,9 @@ impl Clock {
         self.is_time_given |= exact;
         if self.cycles == 0 && self.counted {
             // No CYC came with this MTC, one came earlier: the next CYC counts from there (section 33.3.6.3).
-            self.reach(time);
+            self.set_time_from_packet(time);
         } else {
-            self.measure(time);
+            self.measure_rate(time);
             self.set(time);
         }
         true
@@ -346,26 +346,26 @@ impl Clock {
         u64::try_from(span).ok()
     }
 
-    pub fn cbr(&mut self, ratio: u8) {
+    pub fn apply_cbr(&mut self, ratio: u8) {
         // the first CBR reports the ratio that was in force before it
         if self.ratio != ratio && self.ratio != 0 {
             self.rate = None;
-            self.interrupt();
+            self.restart_cycle_count();
             self.span += 1;
         }
         self.ratio = ratio;
     }
 
-    pub fn cyc(&mut self, cycles: u64) {
+    pub fn apply_cyc(&mut self, cycles: u64) {
         self.total_cycles = self.total_cycles.saturating_add(cycles);
         self.cycles = self.cycles.saturating_add(cycles);
-        let estimate = self.rate().map(|(ticks, of)| {
+        let estimate = self.ticks_per_cycles().map(|(ticks, of)| {
             let span = u128::from(self.cycles) * u128::from(ticks) / u128::from(of);
             let span = u64::try_from(span).unwrap_or(u64::MAX);
             self.base.saturating_add(span)
         });
         self.by_rate = self.by_rate.max(estimate.unwrap_or(0));
-        if let Some(time) = self.lookahead.time(self.cycles, estimate) {
+        if let Some(time) = self.lookahead.limited_time(self.cycles, estimate) {
             self.now = self.now.max(time);
         }
     }
@@ -377,7 +377,7 @@ impl Clock {
     }
 
     /// The time and the cycles since `base`, from which to look ahead.
-    pub fn reached(&self) -> (u64, u64) {
+    pub fn reached_time_and_cycles(&self) -> (u64, u64) {
         let time = if self.cycles == 0 {
             self.known
         } else {
@@ -386,11 +386,11 @@ impl Clock {
         (time, self.cycles)
     }
 
-    pub fn set_lookahead(&mut self, found: Lookahead) {
+    pub fn set_lookahead(&mut self, found: LookaheadLimits) {
         self.lookahead = found;
     }
 
-    /// Called before the first packet. `latest`: the time of the first TSC.
+    /// Called before the first packet. `latest_possible_time`: the time of the first TSC.
     pub fn begin_by(&mut self, latest: u64) {
         self.begun = true;
         self.now = self.now.min(latest);
@@ -398,11 +398,11 @@ impl Clock {
     }
 
     /// Returns a copy of the clock that reads ahead of this one.
-    pub fn ahead(&self) -> Clock {
-        Clock {
+    pub fn copy_for_lookahead(&self) -> EstimatedClock {
+        EstimatedClock {
             samples: None,
             is_time_given: false,
-            lookahead: Lookahead::default(),
+            lookahead: LookaheadLimits::default(),
             ..self.clone()
         }
     }
@@ -413,26 +413,26 @@ impl Clock {
     }
 
     /// Cycles since this clock went ahead of `from`, if all of them were counted.
-    pub fn cycles_since(&self, from: &Clock) -> Option<u64> {
+    pub fn cycles_since(&self, from: &EstimatedClock) -> Option<u64> {
         let counted = !from.broken && self.span == from.span;
         counted.then(|| self.total_cycles.saturating_sub(from.total_cycles))
     }
 
     /// Called where packets are missing: cycles since the last TSC or MTC no longer add up.
-    pub fn lose(&mut self) {
-        self.interrupt();
+    pub fn invalidate_cycle_counts(&mut self) {
+        self.restart_cycle_count();
         self.span += 1;
     }
 
     /// Core cycles in a tick of the TSC, as measured last or by CBR; NaN: not known.
-    pub fn frequency(&self) -> f64 {
-        self.rate()
+    pub fn cycles_per_tick(&self) -> f64 {
+        self.ticks_per_cycles()
             .map_or(f64::NAN, |(ticks, cycles)| cycles as f64 / ticks as f64)
     }
 
     /// Returns the clock without its statistics.
-    pub fn without_accounts(&self) -> Clock {
-        Clock {
+    pub fn without_accounts(&self) -> EstimatedClock {
+        EstimatedClock {
             total_cycles: 0,
             measured: (0, 0),
             inactive: 0,
@@ -442,7 +442,7 @@ impl Clock {
     }
 
     /// Returns the state from which a speculative segment starts: a timing packet is needed before it means more.
-    pub fn for_later_psb(&self) -> Clock {
+    pub fn for_later_psb(&self) -> EstimatedClock {
         let mut clock = self.without_accounts();
         clock.begun = true;
         clock.set(self.by_rate);
@@ -452,14 +452,14 @@ impl Clock {
     }
 
     /// TSC ticks for a number of cycles.
-    fn rate(&self) -> Option<(u64, u64)> {
+    fn ticks_per_cycles(&self) -> Option<(u64, u64)> {
         let (nominal, ratio) = (self.settings.max_nonturbo_ratio, self.ratio);
         let by_ratio = (nominal != 0 && ratio != 0).then_some((nominal.into(), ratio.into()));
         self.rate.or(by_ratio)
     }
 
     /// Cycles from here on have another rate, or start from 0.
-    fn interrupt(&mut self) {
+    fn restart_cycle_count(&mut self) {
         // Without counted cycles the last time still holds.
         if self.cycles != 0 || self.base != self.by_rate || self.broken {
             self.base = self.by_rate;
@@ -467,11 +467,11 @@ impl Clock {
             self.counted = false;
             self.broken = true;
         }
-        self.lookahead = Lookahead::default();
+        self.lookahead = LookaheadLimits::default();
     }
 
     /// Measures the rate: the cycles since `base` took until `time` (section 33.8.3.4).
-    fn measure(&mut self, time: u64) {
+    fn measure_rate(&mut self, time: u64) {
         let ticks = time.saturating_sub(self.base);
         if self.broken || self.cycles == 0 || ticks == 0 {
             return;
@@ -483,7 +483,7 @@ impl Clock {
 
     /// A packet gives the time. It does not go back, neither before an estimate nor by the fraction of a crystal tick
     /// that a TSC may be earlier than the MTC before it; where a TSC is earlier by more, the TSC itself went back.
-    fn reach(&mut self, time: u64) {
+    fn set_time_from_packet(&mut self, time: u64) {
         let tick = self.crystal_ticks(1).unwrap_or(0);
         if time.saturating_add(tick) < self.known {
             (self.known, self.now, self.by_rate) = (time, time, time);
@@ -492,11 +492,11 @@ impl Clock {
             self.now = self.now.max(time);
             self.by_rate = self.by_rate.max(time);
         }
-        self.lookahead = Lookahead::default();
+        self.lookahead = LookaheadLimits::default();
     }
 
     fn set(&mut self, time: u64) {
-        self.reach(time);
+        self.set_time_from_packet(time);
         self.base = self.known;
         self.counted = self.cycles != 0;
         self.cycles = 0;
@@ -505,7 +505,7 @@ impl Clock {
 }
 
 /// Returns the time nearest to `to` of all with the 56 bits of a TSC packet.
-fn nearest(payload: u64, to: u64) -> u64 {
+fn nearest_full_tsc(payload: u64, to: u64) -> u64 {
     let full = (to & !(TSC_BITS - 1)) | payload;
     let candidates = [
         full.wrapping_sub(TSC_BITS),
@@ -519,7 +519,7 @@ fn nearest(payload: u64, to: u64) -> u64 {
 }
 
 /// A position in a stream, with the state of the packet scanner there.
-pub(crate) struct Here<'a> {
+pub(crate) struct ScanPosition<'a> {
     pub stream: StreamWindow<'a>,
     pub offset: u64,
     /// As `Scanner::block`.
@@ -536,28 +536,28 @@ pub(crate) struct Here<'a> {
 /// were (section 33.8.3.4), and that nothing before it was later. So the clock looks ahead from the first CYC after
 /// such a packet to the next one (`packet_clock`). Nothing is read ahead in a stream without CYCs.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Lookahead {
+pub(crate) struct LookaheadLimits {
     /// Offset up to which packets have been read; `u64::MAX`: one of them gives the time.
     pub until: u64,
     /// The time of that packet, an upper limit for all before it; `u64::MAX`: none was found.
     pub latest: u64,
     /// Line to the time of that packet, with the most cycles that may have passed by then.
-    pub line: Option<Line>,
+    pub line: Option<TickLine>,
     /// The same with the fewest cycles.
-    pub upper: Option<Line>,
+    pub upper: Option<TickLine>,
 }
 
 /// A straight line from a point (time, cycles): `ticks` pass in `cycles`.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Line {
+pub(crate) struct TickLine {
     pub from: (u64, u64),
     pub ticks: u64,
     pub cycles: u64,
 }
 
-impl Default for Lookahead {
-    fn default() -> Lookahead {
-        Lookahead {
+impl Default for LookaheadLimits {
+    fn default() -> LookaheadLimits {
+        LookaheadLimits {
             until: 0,
             latest: u64::MAX,
             line: None,
@@ -566,7 +566,7 @@ impl Default for Lookahead {
     }
 }
 
-impl Lookahead {
+impl LookaheadLimits {
     /// Whether packets at `offset` have not been read yet.
     #[inline]
     pub fn ends_before(&self, offset: u64) -> bool {
@@ -577,16 +577,18 @@ impl Lookahead {
     ///
     /// The estimate is right as long as the rate does not change. The lines limit it where the rate does.
     #[inline]
-    pub fn time(&self, cycles: u64, estimate: Option<u64>) -> Option<u64> {
-        let lower = self.line.map(|line| line.time(cycles));
-        let upper = self.upper.map_or(u64::MAX, |line| line.time(cycles));
+    pub fn limited_time(&self, cycles: u64, estimate: Option<u64>) -> Option<u64> {
+        let lower = self.line.map(|line| line.time_at_cycles(cycles));
+        let upper = self
+            .upper
+            .map_or(u64::MAX, |line| line.time_at_cycles(cycles));
         let time = estimate.max(lower)?;
         Some(time.min(upper).min(self.latest))
     }
 }
 
-impl Line {
-    fn time(&self, cycles: u64) -> u64 {
+impl TickLine {
+    fn time_at_cycles(&self, cycles: u64) -> u64 {
         let passed = u128::from(cycles.saturating_sub(self.from.1));
         let ticks = passed * u128::from(self.ticks) / u128::from(self.cycles);
         let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
@@ -623,8 +625,8 @@ pub(crate) struct TimingSamples {
 mod tests {
     use super::*;
 
-    fn clock(mtc_freq: u8, tsc_ctc: (u32, u32), max_nonturbo_ratio: u8) -> Clock {
-        Clock::new(TimeSettings {
+    fn clock(mtc_freq: u8, tsc_ctc: (u32, u32), max_nonturbo_ratio: u8) -> EstimatedClock {
+        EstimatedClock::new(TimeSettings {
             mtc_freq,
             tsc_ctc,
             max_nonturbo_ratio,
@@ -636,63 +638,63 @@ mod tests {
     #[test]
     fn first_mtc_after_tma() {
         let mut clock = clock(3, (168, 2), 0);
-        clock.tsc(1_000_000, true);
-        clock.tma(0xfff0, 20);
-        clock.mtc(0x01); // CTC 0008H, of which 11 bits are compared: 0008H - 07f0H = 18H
-        assert_eq!(clock.now(), 1_000_000 + 0x18 * 84 - 20);
+        clock.apply_tsc(1_000_000, true);
+        clock.apply_tma(0xfff0, 20);
+        clock.apply_mtc(0x01); // CTC 0008H, of which 11 bits are compared: 0008H - 07f0H = 18H
+        assert_eq!(clock.estimated_tsc(), 1_000_000 + 0x18 * 84 - 20);
     }
 
     #[test]
     fn mtc_wraps_from_ff_to_00() {
         let mut clock = clock(0, (3, 1), 0);
-        clock.tsc(100, true);
-        clock.tma(0xfe, 0);
-        clock.mtc(0xff);
-        assert_eq!(clock.now(), 103);
-        clock.mtc(0x00);
-        assert_eq!(clock.now(), 106);
-        clock.mtc(0x03); // two were lost
-        assert_eq!(clock.now(), 115);
+        clock.apply_tsc(100, true);
+        clock.apply_tma(0xfe, 0);
+        clock.apply_mtc(0xff);
+        assert_eq!(clock.estimated_tsc(), 103);
+        clock.apply_mtc(0x00);
+        assert_eq!(clock.estimated_tsc(), 106);
+        clock.apply_mtc(0x03); // two were lost
+        assert_eq!(clock.estimated_tsc(), 115);
     }
 
     #[test]
     fn only_the_known_bits_of_a_slow_mtc_are_used() {
         let mut clock = clock(12, (2, 1), 0);
-        clock.tsc(0x10_0000, true);
-        clock.tma(0x0fff, 0);
-        clock.mtc(0x31); // low 16 bits of 31000H are 1000H
-        assert_eq!(clock.now(), 0x10_0000 + 2);
+        clock.apply_tsc(0x10_0000, true);
+        clock.apply_tma(0x0fff, 0);
+        clock.apply_mtc(0x31); // low 16 bits of 31000H are 1000H
+        assert_eq!(clock.estimated_tsc(), 0x10_0000 + 2);
     }
 
     #[test]
     fn cycles_scale_with_the_ratio() {
         let mut clock = clock(0, (0, 0), 40);
-        clock.tsc(0xa000, true);
-        clock.cyc(4); // no CBR yet: nothing is known
-        assert_eq!(clock.now(), 0xa000);
-        clock.tsc(0xa000, true);
-        clock.cbr(20);
-        clock.cyc(4);
-        assert_eq!(clock.now(), 0xa008);
-        clock.cyc(12);
-        assert_eq!(clock.now(), 0xa020);
-        clock.tsc(0xa010, true);
-        assert_eq!(clock.now(), 0xa020); // does not go back
-        clock.tsc(0xa030, true);
-        assert_eq!(clock.now(), 0xa030);
+        clock.apply_tsc(0xa000, true);
+        clock.apply_cyc(4); // no CBR yet: nothing is known
+        assert_eq!(clock.estimated_tsc(), 0xa000);
+        clock.apply_tsc(0xa000, true);
+        clock.apply_cbr(20);
+        clock.apply_cyc(4);
+        assert_eq!(clock.estimated_tsc(), 0xa008);
+        clock.apply_cyc(12);
+        assert_eq!(clock.estimated_tsc(), 0xa020);
+        clock.apply_tsc(0xa010, true);
+        assert_eq!(clock.estimated_tsc(), 0xa020); // does not go back
+        clock.apply_tsc(0xa030, true);
+        assert_eq!(clock.estimated_tsc(), 0xa030);
         assert_eq!(clock.total_cycles(), 20);
     }
 
     #[test]
     fn tsc_packets_wrap_at_56_bits() {
         let start_time = 0x12ff_ffff_ffff_fff0;
-        let mut clock = Clock::new(TimeSettings {
+        let mut clock = EstimatedClock::new(TimeSettings {
             start_time,
             ..TimeSettings::default()
         });
-        clock.tsc(0xff_ffff_ffff_fff5, true);
-        assert_eq!(clock.now(), 0x12ff_ffff_ffff_fff5);
-        clock.tsc(0x10, true);
-        assert_eq!(clock.now(), 0x1300_0000_0000_0010);
+        clock.apply_tsc(0xff_ffff_ffff_fff5, true);
+        assert_eq!(clock.estimated_tsc(), 0x12ff_ffff_ffff_fff5);
+        clock.apply_tsc(0x10, true);
+        assert_eq!(clock.estimated_tsc(), 0x1300_0000_0000_0010);
     }
 }

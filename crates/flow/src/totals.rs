@@ -76,13 +76,13 @@ impl Totals {
     /// Returns how often runs without a counter ran.
     pub fn uncounted_runs(&mut self) -> u64 {
         self.runs.sorted();
-        self.runs.uncounted().iter().sum()
+        self.runs.counts_beyond_limit().iter().sum()
     }
 
     /// Returns how often edges without a counter were taken, by [`RunEnd`].
     pub fn uncounted_edges(&mut self) -> [u64; KINDS] {
         self.edges.sorted();
-        self.edges.uncounted()
+        self.edges.counts_beyond_limit()
     }
 
     /// Drops the counters of runs.
@@ -172,11 +172,11 @@ impl Sink for Totals {
 
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
-    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
+    fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         self.add_edge(from, to, kind, 1);
     }
 
-    fn event(&mut self, _event: &Event) {}
+    fn add_event(&mut self, _event: &Event) {}
 }
 
 /// Counts of a stream. Instructions and branches are those that were decoded.

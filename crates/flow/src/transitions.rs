@@ -37,8 +37,8 @@
 //! 2. Whenever the loop stops, offset, node, LastIP and return stack are what the interpreter would have at this point.
 //! 3. No transition starts at or passes a dead node (one with code that has changed): those that do are removed before
 //!    the loop runs again. The node *after* a transition may be dead; nothing starts there.
-//! 4. No count is lost. Whoever removes a transition, by eviction too, gets its count (`Evicted`), and counts are
-//!    moved to addresses before node indices become invalid.
+//! 4. No count is lost. Whoever removes a transition, by eviction too, gets its count (`EvictedTransition`), and counts
+//!    are moved to addresses before node indices become invalid.
 //! 5. The return stack has 64 entries and loses the oldest when calls nest deeper, also those that return within one
 //!    transition. So an effect has the depth of its nested calls (`StackEffect::peak`).
 //! 6. A fused transition equals its parts, one after the other: it is composed of them.
@@ -53,5 +53,5 @@ mod table;
 pub(crate) use decode_loop::{DecodeCursor, StopReason, TimingEntry, READ_AHEAD};
 pub(crate) use node_visits::{InstructionMixSum, TransitionLog, MAX_SUMMED};
 pub(crate) use packet_path::tnt_outcomes;
-pub(crate) use store::Transitions;
+pub(crate) use store::TransitionStore;
 pub(crate) use table::NodeKey;

@@ -247,7 +247,8 @@ fn all<S: OrderedSink>(
     settings: &Settings,
     sink: S,
 ) -> [Vec<S::Batch>; 2] {
-    let mut flow = StreamDecoder::with_sink(stream, spaces.clone(), settings, sink.fresh());
+    let mut flow =
+        StreamDecoder::with_sink(stream, spaces.clone(), settings, sink.new_empty_sink());
     flow.sink_mut().set_limit(7);
     let mut one = Vec::new();
     while flow.advance() {
@@ -346,7 +347,7 @@ proptest! {
             while flow.advance() {}
             prop_assert_eq!(flow.counts().instructions, expected.ips.len() as u64);
 
-            let mut flow = StreamDecoder::adding_up(&stream[..], spaces(&programs), &settings);
+            let mut flow = StreamDecoder::for_totals(&stream[..], spaces(&programs), &settings);
             while flow.advance() {}
             let runs = flow.totals().runs();
             let total: u64 = runs.iter().map(|run| u64::from(run.instructions) * run.count).sum();
@@ -357,7 +358,7 @@ proptest! {
             let mut hits = EdgeCounter::default();
             for _ in 0..3 {
                 decoder.run(&stream, &mut hits);
-                prop_assert_eq!(hits.take(), edges.clone());
+                prop_assert_eq!(hits.take_edges(), edges.clone());
                 prop_assert_eq!(decoder.counts().instructions, expected.ips.len() as u64);
             }
 
@@ -421,13 +422,14 @@ fn interpreted(programs: &[Program], stream: &[u8], settings: &Settings) -> Stre
         transitions: TransitionLimits::NONE,
         ..*settings
     };
-    let mut flow = StreamDecoder::adding_up(stream, spaces(programs), &settings);
+    let mut flow = StreamDecoder::for_totals(stream, spaces(programs), &settings);
     while flow.advance() {}
     let edges = flow.totals().edges();
     let mut map = vec![0; BITMAP_SIZE];
     for edge in &edges {
-        if EdgeFilter::Decided.accepts(RunEnd::ALL[usize::from(edge.kind)]) {
-            let at = BitmapHash::Afl.slot(edge.from, edge.to, BITMAP_SIZE as u64 - 1) as usize;
+        if EdgeFilter::Decided.accepts_edge(RunEnd::ALL[usize::from(edge.kind)]) {
+            let at =
+                BitmapHash::Afl.bitmap_slot(edge.from, edge.to, BITMAP_SIZE as u64 - 1) as usize;
             map[at] = add_saturating(map[at], edge.count);
         }
     }
@@ -478,7 +480,7 @@ proptest! {
                 let found = StreamResults {
                     counts: format!("{:?}", decoder.counts()),
                     spans: decoder.ledger().spans().to_vec(),
-                    edges: hits.take(),
+                    edges: hits.take_edges(),
                     map,
                 };
                 prop_assert_eq!(&found, &expected);

@@ -166,7 +166,7 @@ fn code_that_is_unmapped_and_mapped_again_is_decoded_as_before() {
         part
     };
     let count = |stream: &[u8]| {
-        let mut flow = StreamDecoder::adding_up(stream, space.view(), &Settings::default());
+        let mut flow = StreamDecoder::for_totals(stream, space.view(), &Settings::default());
         while flow.advance() {}
         (flow.counts().instructions, ips(stream, space.view()).0)
     };
@@ -332,7 +332,7 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
             .collect();
         let hash = own.iter().fold(0u64, |hash, &ip| {
             hash.wrapping_mul(rtit_flow::K)
-                .wrapping_add(rtit_flow::mix(ip))
+                .wrapping_add(rtit_flow::mix_address(ip))
         });
         prop_assert_eq!(hash, run.hash);
     }

@@ -19,11 +19,11 @@ impl Bytes {
         if range.start > range.end || range.end > self.len() {
             return None;
         }
-        Some(self.cut(range.start, range.end))
+        Some(self.clamped_slice(range.start, range.end))
     }
 
     /// As `slice`, with the range clamped to what there is.
-    pub(crate) fn cut(&self, start: usize, end: usize) -> Bytes {
+    pub(crate) fn clamped_slice(&self, start: usize, end: usize) -> Bytes {
         let end = end.min(self.len());
         let start = start.min(end);
         Bytes {

@@ -11,17 +11,17 @@ const MAX_NAME: usize = 4096;
 /// names unchanged. A suffix from `@` on, such as `@plt` or a version, stays.
 pub fn demangle(name: &str) -> String {
     let (own, rest) = name.split_at(name.find('@').unwrap_or(name.len()));
-    match readable(own) {
+    match demangle_bounded(own) {
         Some(shown) => shown + rest,
         None => name.to_owned(),
     }
 }
 
-fn readable(name: &str) -> Option<String> {
+fn demangle_bounded(name: &str) -> Option<String> {
     if name.len() > MAX_NAME {
         return None;
     }
-    let mut out = Bounded(String::new());
+    let mut out = BoundedString(String::new());
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         write!(out, "{rust:#}").ok()?;
     } else if name.starts_with("_Z") {
@@ -35,9 +35,9 @@ fn readable(name: &str) -> Option<String> {
 }
 
 /// A string that refuses to grow beyond `MAX_NAME`.
-struct Bounded(String);
+struct BoundedString(String);
 
-impl Write for Bounded {
+impl Write for BoundedString {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.0.len() + text.len() > MAX_NAME {
             return Err(fmt::Error);

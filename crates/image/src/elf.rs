@@ -52,9 +52,9 @@ pub struct Elf {
 
 /// Returns header, program headers and build id.
 pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Elf, ElfError> {
-    match class(data)? {
-        Class::Bits32 => read_headers::<elf::FileHeader32<Endianness>, R>(data, 32),
-        Class::Bits64 => read_headers::<elf::FileHeader64<Endianness>, R>(data, 64),
+    match elf_class(data)? {
+        ElfClass::Bits32 => read_headers::<elf::FileHeader32<Endianness>, R>(data, 32),
+        ElfClass::Bits64 => read_headers::<elf::FileHeader64<Endianness>, R>(data, 64),
     }
 }
 
@@ -62,9 +62,9 @@ pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Elf, ElfError> {
 /// `name@plt`), sorted by value; of several at one value the best name for people is first. A file
 /// without section headers has none.
 pub fn symbols<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Symbol>, ElfError> {
-    match class(data)? {
-        Class::Bits32 => read_symbols::<elf::FileHeader32<Endianness>, R>(data),
-        Class::Bits64 => read_symbols::<elf::FileHeader64<Endianness>, R>(data),
+    match elf_class(data)? {
+        ElfClass::Bits32 => read_symbols::<elf::FileHeader32<Endianness>, R>(data),
+        ElfClass::Bits64 => read_symbols::<elf::FileHeader64<Endianness>, R>(data),
     }
 }
 
@@ -73,9 +73,9 @@ pub fn symbol_values<'data, R: ReadRef<'data>>(
     data: R,
     names: &[String],
 ) -> Result<Vec<(String, u64)>, ElfError> {
-    match class(data)? {
-        Class::Bits32 => read_values::<elf::FileHeader32<Endianness>, R>(data, names),
-        Class::Bits64 => read_values::<elf::FileHeader64<Endianness>, R>(data, names),
+    match elf_class(data)? {
+        ElfClass::Bits32 => read_values::<elf::FileHeader32<Endianness>, R>(data, names),
+        ElfClass::Bits64 => read_values::<elf::FileHeader64<Endianness>, R>(data, names),
     }
 }
 
@@ -83,16 +83,16 @@ pub fn symbol_values<'data, R: ReadRef<'data>>(
 const MAX_NOTE_SIZE: u64 = 1 << 16;
 const MAX_NOTES: usize = 32;
 
-enum Class {
+enum ElfClass {
     Bits32,
     Bits64,
 }
 
-fn class<'data, R: ReadRef<'data>>(data: R) -> Result<Class, ElfError> {
+fn elf_class<'data, R: ReadRef<'data>>(data: R) -> Result<ElfClass, ElfError> {
     let ident = data.read_bytes_at(0, 5).unwrap_or(&[]);
     match ident {
-        [0x7f, b'E', b'L', b'F', 1] => Ok(Class::Bits32),
-        [0x7f, b'E', b'L', b'F', 2] => Ok(Class::Bits64),
+        [0x7f, b'E', b'L', b'F', 1] => Ok(ElfClass::Bits32),
+        [0x7f, b'E', b'L', b'F', 2] => Ok(ElfClass::Bits64),
         _ => {
             let mut magic = [0; 4];
             magic

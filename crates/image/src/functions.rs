@@ -60,14 +60,14 @@ impl CodeSegments {
     }
 
     /// Returns the file offset of an address, and the end of its segment.
-    fn offset(&self, address: u64) -> Option<(u64, u64)> {
+    fn file_offset_and_segment_end(&self, address: u64) -> Option<(u64, u64)> {
         self.0.iter().find_map(|&(start, end, base)| {
             let at = address.wrapping_sub(base).wrapping_add(start);
             (start <= at && at < end).then_some((at, end))
         })
     }
 
-    fn at(&self, offset: u64) -> Option<(u64, u64, u64)> {
+    fn segment_at_offset(&self, offset: u64) -> Option<(u64, u64, u64)> {
         let holds = |&&(start, end, _): &&(u64, u64, u64)| start <= offset && offset < end;
         self.0.iter().find(holds).copied()
     }
@@ -80,7 +80,7 @@ impl Functions {
         let mut functions: Vec<Function> = symbols
             .into_iter()
             .filter_map(|symbol| {
-                let (offset, end) = code.offset(symbol.value)?;
+                let (offset, end) = code.file_offset_and_segment_end(symbol.value)?;
                 Some(Function {
                     name: symbol.name,
                     offset,
@@ -121,9 +121,11 @@ impl Functions {
 
     /// Returns the address of a file offset; the offset itself if it is not loaded.
     pub fn address(&self, offset: u64) -> u64 {
-        self.code.at(offset).map_or(offset, |(start, _, base)| {
-            (offset - start).wrapping_add(base)
-        })
+        self.code
+            .segment_at_offset(offset)
+            .map_or(offset, |(start, _, base)| {
+                (offset - start).wrapping_add(base)
+            })
     }
 }
 
@@ -136,7 +138,9 @@ fn fill_sizes(functions: &mut [Function], code: &CodeSegments) {
             here = each.offset;
         }
         if each.size == 0 {
-            let end = code.at(each.offset).map_or(each.offset, |(_, end, _)| end);
+            let end = code
+                .segment_at_offset(each.offset)
+                .map_or(each.offset, |(_, end, _)| end);
             each.size = end.min(following) - each.offset;
         }
     }

@@ -38,4 +38,4 @@ pub use pager::{PageError, PageSource, Pager, PAGE};
 pub use source_lines::{source_line, source_lines, LineQuery, LineRange, SourceLines};
 pub use space::Space;
 pub use symbols::{join_symbols, Binding, Symbol};
-pub use view::{Changed, View};
+pub use view::{ChangedCode, View};

@@ -37,29 +37,29 @@ impl Pager {
     }
 
     /// Returns the cached bytes from `address` to the end of its page.
-    pub fn cached(&self, address: u64) -> Option<Bytes> {
-        let pages = self.pages();
+    pub fn cached_bytes_from(&self, address: u64) -> Option<Bytes> {
+        let pages = self.lock_pages();
         let page = pages.get(&(address & !(PAGE - 1)))?;
-        let rest = page.cut((address % PAGE) as usize, PAGE as usize);
+        let rest = page.clamped_slice((address % PAGE) as usize, PAGE as usize);
         (!rest.is_empty()).then_some(rest)
     }
 
     /// Requests the page of `address` unless it is cached. Returns whether the byte is known.
-    pub fn request(&self, address: u64) -> bool {
+    pub fn request_page_of(&self, address: u64) -> bool {
         let page = address & !(PAGE - 1);
         // The source can take long and use this pager, so the lock is not held.
-        if !self.pages().contains_key(&page) {
+        if !self.lock_pages().contains_key(&page) {
             let Ok(found) = self.source.read_page(page) else {
                 return false;
             };
             let found = found.unwrap_or_else(|| Bytes::from(Vec::new()));
-            let mut pages = self.pages();
+            let mut pages = self.lock_pages();
             if pages.len() >= MAX_PAGES {
                 pages.clear();
             }
-            pages.insert(page, found.cut(0, PAGE as usize));
+            pages.insert(page, found.clamped_slice(0, PAGE as usize));
         }
-        self.cached(address).is_some()
+        self.cached_bytes_from(address).is_some()
     }
 
     /// Drops the pages with a byte in `size` bytes from `address` on.
@@ -67,18 +67,19 @@ impl Pager {
         if let Some(last) = size.checked_sub(1) {
             let last = address.saturating_add(last);
             let first = address & !(PAGE - 1);
-            self.pages().retain(|&page, _| page < first || page > last);
+            self.lock_pages()
+                .retain(|&page, _| page < first || page > last);
         }
     }
 
-    fn pages(&self) -> MutexGuard<'_, HashMap<u64, Bytes>> {
+    fn lock_pages(&self) -> MutexGuard<'_, HashMap<u64, Bytes>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Pager {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Pager({} pages)", self.pages().len())
+        write!(out, "Pager({} pages)", self.lock_pages().len())
     }
 }
 
@@ -115,27 +116,30 @@ mod tests {
     #[test]
     fn each_page_is_requested_once() {
         let (requests, pager) = counted_pager();
-        assert!(pager.cached(0x1800).is_none());
+        assert!(pager.cached_bytes_from(0x1800).is_none());
         for _ in 0..2 {
-            assert!(pager.request(0x1800));
-            assert!(!pager.request(0x2000));
+            assert!(pager.request_page_of(0x1800));
+            assert!(!pager.request_page_of(0x2000));
         }
         assert_eq!(requests.load(Ordering::Relaxed), 2);
         // bytes beyond the page are dropped
-        assert_eq!(pager.cached(0x1ffe).map(|rest| rest.len()), Some(2));
+        assert_eq!(
+            pager.cached_bytes_from(0x1ffe).map(|rest| rest.len()),
+            Some(2)
+        );
         pager.forget(0x1fff, 1);
-        assert!(pager.cached(0x1800).is_none());
-        assert!(!pager.request(0x2000) && pager.request(0x1000));
+        assert!(pager.cached_bytes_from(0x1800).is_none());
+        assert!(!pager.request_page_of(0x2000) && pager.request_page_of(0x1000));
         assert_eq!(requests.load(Ordering::Relaxed), 3);
         pager.forget(0, u64::MAX);
-        assert!(!pager.request(0x2fff));
+        assert!(!pager.request_page_of(0x2fff));
         assert_eq!(requests.load(Ordering::Relaxed), 4);
     }
 
     #[test]
     fn page_error_is_not_cached() {
         let (requests, pager) = counted_pager();
-        assert!(!pager.request(0x5000) && !pager.request(0x5000));
+        assert!(!pager.request_page_of(0x5000) && !pager.request_page_of(0x5000));
         assert_eq!(requests.load(Ordering::Relaxed), 2);
     }
 

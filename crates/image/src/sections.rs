@@ -14,12 +14,12 @@ pub(crate) struct Section {
 
 impl Section {
     /// The part of this section within `start..end`, which it must overlap.
-    pub(crate) fn part(&self, start: u64, end: u64) -> Section {
+    pub(crate) fn clamp_to_range(&self, start: u64, end: u64) -> Section {
         let from = start.clamp(self.start, self.end);
         let to = end.clamp(from, self.end);
         let bytes = self
             .bytes
-            .cut((from - self.start) as usize, (to - self.start) as usize);
+            .clamped_slice((from - self.start) as usize, (to - self.start) as usize);
         Section {
             start: from,
             end: to,
@@ -41,7 +41,7 @@ impl Sections {
     }
 
     /// Whether these are the same parts of the same allocations at the same addresses.
-    pub(crate) fn are_same(&self, other: &Sections) -> bool {
+    pub(crate) fn are_same_parts_as(&self, other: &Sections) -> bool {
         let same = |(one, two): (&Section, &Section)| {
             (one.start, one.end) == (two.start, two.end) && one.bytes.is_same(&two.bytes)
         };
@@ -64,7 +64,7 @@ impl Sections {
     }
 
     /// Returns the start of the first section after `address`.
-    pub(crate) fn after(&self, address: u64) -> Option<u64> {
+    pub(crate) fn next_section_start(&self, address: u64) -> Option<u64> {
         let next = self
             .sorted
             .partition_point(|section| section.start <= address);
@@ -72,8 +72,8 @@ impl Sections {
     }
 
     /// Returns the parts of `start..end` that are in no section.
-    pub(crate) fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let (first, last) = self.overlapped(start, end);
+    pub(crate) fn gaps_in_range(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let (first, last) = self.overlapped_indices(start, end);
         let within = self.sorted.get(first..last).unwrap_or(&[]);
         let starts = within.iter().map(|section| section.start).chain([end]);
         let ends = within.iter().map(|section| section.end);
@@ -82,8 +82,8 @@ impl Sections {
     }
 
     /// Replaces what `new` overlaps. Returns the ranges that were readable and now differ.
-    pub(crate) fn overlay(&mut self, new: Section) -> Vec<(u64, u64)> {
-        let (first, last) = self.overlapped(new.start, new.end);
+    pub(crate) fn overlay_section(&mut self, new: Section) -> Vec<(u64, u64)> {
+        let (first, last) = self.overlapped_indices(new.start, new.end);
         let old = self.sorted.get(first..last).unwrap_or(&[]);
         if let [only] = old {
             if only.start == new.start && only.end == new.end && only.bytes.is_same(&new.bytes) {
@@ -92,12 +92,12 @@ impl Sections {
         }
         let changed = old
             .iter()
-            .filter_map(|section| difference(section, &new))
+            .filter_map(|section| differing_range(section, &new))
             .collect();
         let before = old.first().filter(|section| section.start < new.start);
         let after = old.last().filter(|section| section.end > new.end);
-        let before = before.map(|section| section.part(section.start, new.start));
-        let after = after.map(|section| section.part(new.end, section.end));
+        let before = before.map(|section| section.clamp_to_range(section.start, new.start));
+        let after = after.map(|section| section.clamp_to_range(new.end, section.end));
         let parts = before.into_iter().chain([new]).chain(after);
         self.sorted.splice(first..last, parts);
         changed
@@ -105,16 +105,16 @@ impl Sections {
 
     /// Removes what is in `start..end`. Returns the ranges that were readable before.
     pub(crate) fn remove(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let (first, last) = self.overlapped(start, end);
+        let (first, last) = self.overlapped_indices(start, end);
         let mut removed = Vec::new();
         let mut kept = Vec::new();
         for section in self.sorted.drain(first..last) {
             if section.start < start {
-                kept.push(section.part(section.start, start));
+                kept.push(section.clamp_to_range(section.start, start));
             }
             removed.push((section.start.max(start), section.end.min(end)));
             if section.end > end {
-                kept.push(section.part(end, section.end));
+                kept.push(section.clamp_to_range(end, section.end));
             }
         }
         self.sorted.splice(first..first, kept);
@@ -122,7 +122,7 @@ impl Sections {
     }
 
     /// Indices of the sections that overlap `start..end`.
-    fn overlapped(&self, start: u64, end: u64) -> (usize, usize) {
+    fn overlapped_indices(&self, start: u64, end: u64) -> (usize, usize) {
         let first = self.sorted.partition_point(|section| section.end <= start);
         let last = self.sorted.partition_point(|section| section.start < end);
         (first, last.max(first))
@@ -130,9 +130,12 @@ impl Sections {
 }
 
 /// The smallest range that holds every byte in which `old` and `new` differ where they overlap.
-fn difference(old: &Section, new: &Section) -> Option<(u64, u64)> {
+fn differing_range(old: &Section, new: &Section) -> Option<(u64, u64)> {
     let (start, end) = (old.start.max(new.start), old.end.min(new.end));
-    let (before, after) = (old.part(start, end), new.part(start, end));
+    let (before, after) = (
+        old.clamp_to_range(start, end),
+        new.clamp_to_range(start, end),
+    );
     if before.bytes.is_same(&after.bytes) {
         return None;
     }
@@ -145,12 +148,12 @@ fn difference(old: &Section, new: &Section) -> Option<(u64, u64)> {
 
 /// A set of addresses as disjoint half-open ranges.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ranges {
+pub(crate) struct DisjointRanges {
     /// start -> end; no two ranges touch.
     by_start: BTreeMap<u64, u64>,
 }
 
-impl Ranges {
+impl DisjointRanges {
     /// Adds `start..end` and returns the parts that were not in the set, in order.
     pub(crate) fn add(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut new = Vec::new();
@@ -186,11 +189,11 @@ impl Ranges {
 
 #[cfg(test)]
 mod tests {
-    use super::Ranges;
+    use super::DisjointRanges;
 
     #[test]
     fn added_ranges_return_the_gaps_that_they_fill() {
-        let mut set = Ranges::default();
+        let mut set = DisjointRanges::default();
         assert_eq!(set.add(10, 20), [(10, 20)]);
         assert_eq!(set.add(30, 40), [(30, 40)]);
         assert_eq!(set.add(5, 35), [(5, 10), (20, 30)]);

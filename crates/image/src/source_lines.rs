@@ -124,8 +124,8 @@ pub fn source_lines<'d, R: ReadRef<'d>>(data: R, query: &LineQuery<'_>) -> Optio
     let stop = reader.read_units();
     let rows = reader.rows;
     match stop {
-        Err(Stop::Cancelled) => None,
-        stop => Some(rows.finish(stop.is_ok() && loaded.is_whole)),
+        Err(EarlyEnd::Cancelled) => None,
+        stop => Some(rows.into_source_lines(stop.is_ok() && loaded.is_whole)),
     }
 }
 
@@ -153,7 +153,7 @@ fn load_sections<'d, R: ReadRef<'d>>(data: R) -> Option<LoadedSections<'d>> {
             return Ok(Cow::default());
         };
         let stored = section.compressed_data().ok();
-        let bytes = stored.and_then(|stored| unpack(stored, &mut bytes_left));
+        let bytes = stored.and_then(|stored| decompress_section(stored, &mut bytes_left));
         is_whole &= bytes.is_some();
         let bytes = bytes.unwrap_or_default();
         if matches!(id, SectionId::DebugRanges | SectionId::DebugRngLists) {
@@ -169,7 +169,10 @@ fn load_sections<'d, R: ReadRef<'d>>(data: R) -> Option<LoadedSections<'d>> {
     })
 }
 
-fn unpack<'d>(stored: CompressedData<'d>, bytes_left: &mut u64) -> Option<Cow<'d, [u8]>> {
+fn decompress_section<'d>(
+    stored: CompressedData<'d>,
+    bytes_left: &mut u64,
+) -> Option<Cow<'d, [u8]>> {
     if stored.format == CompressionFormat::None {
         return Some(Cow::Borrowed(stored.data));
     }
@@ -186,15 +189,15 @@ fn unpack<'d>(stored: CompressedData<'d>, bytes_left: &mut u64) -> Option<Cow<'d
 }
 
 /// Why reading ends early.
-enum Stop {
+enum EarlyEnd {
     InvalidUnit,
     LimitReached,
     Cancelled,
 }
 
-impl From<gimli::Error> for Stop {
-    fn from(_: gimli::Error) -> Stop {
-        Stop::InvalidUnit
+impl From<gimli::Error> for EarlyEnd {
+    fn from(_: gimli::Error) -> EarlyEnd {
+        EarlyEnd::InvalidUnit
     }
 }
 
@@ -213,26 +216,26 @@ struct LineReader<'a, 'q> {
 }
 
 impl<'a> LineReader<'a, '_> {
-    fn read_units(&mut self) -> Result<(), Stop> {
+    fn read_units(&mut self) -> Result<(), EarlyEnd> {
         let mut headers = self.dwarf.units();
         while let Ok(Some(header)) = headers.next() {
             self.check_cancelled()?;
             match self.read_unit(header) {
-                Ok(()) | Err(Stop::InvalidUnit) => {}
+                Ok(()) | Err(EarlyEnd::InvalidUnit) => {}
                 Err(stop) => return Err(stop),
             }
         }
         Ok(())
     }
 
-    fn check_cancelled(&self) -> Result<(), Stop> {
+    fn check_cancelled(&self) -> Result<(), EarlyEnd> {
         match (self.is_cancelled)() {
-            true => Err(Stop::Cancelled),
+            true => Err(EarlyEnd::Cancelled),
             false => Ok(()),
         }
     }
 
-    fn read_unit(&mut self, header: UnitHeader<Slice<'a>>) -> Result<(), Stop> {
+    fn read_unit(&mut self, header: UnitHeader<Slice<'a>>) -> Result<(), EarlyEnd> {
         // units of these kinds share the line program of a compile unit
         if matches!(
             header.type_(),
@@ -242,7 +245,7 @@ impl<'a> LineReader<'a, '_> {
         }
         let abbreviations = self.tables.get(self.dwarf, header.debug_abbrev_offset())?;
         let mut entries = header.entries_raw(&abbreviations, None)?;
-        let root = entries.read_abbreviation()?.ok_or(Stop::InvalidUnit)?;
+        let root = entries.read_abbreviation()?.ok_or(EarlyEnd::InvalidUnit)?;
         if root.tag() == constants::DW_TAG_partial_unit || root.attributes().len() > MAX_ATTRIBUTES
         {
             return Ok(());
@@ -275,13 +278,13 @@ impl<'a> LineReader<'a, '_> {
         unit: &gimli::Unit<Slice<'a>>,
         ranges: Option<AttributeValue<Slice<'a>>>,
         high: Option<AttributeValue<Slice<'a>>>,
-    ) -> Result<Option<AddressRanges>, Stop> {
+    ) -> Result<Option<AddressRanges>, EarlyEnd> {
         let list = ranges.map(|value| self.dwarf.attr_ranges(unit, value));
         let mut code = Vec::new();
         if let Some(mut list) = list.transpose()?.flatten() {
             while let Some(range) = list.next()? {
                 let left = self.range_entries.checked_sub(1);
-                self.range_entries = left.ok_or(Stop::LimitReached)?;
+                self.range_entries = left.ok_or(EarlyEnd::LimitReached)?;
                 code.push((range.begin, range.end));
             }
         } else if let Some(high) = high {
@@ -299,19 +302,24 @@ impl<'a> LineReader<'a, '_> {
         &mut self,
         mut unit: gimli::Unit<Slice<'a>>,
         code: Option<AddressRanges>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), EarlyEnd> {
         let Some(program) = unit.line_program.take() else {
             return Ok(());
         };
         let left = self
             .program_bytes
             .checked_sub(program.header().unit_length());
-        self.program_bytes = left.ok_or(Stop::LimitReached)?;
+        self.program_bytes = left.ok_or(EarlyEnd::LimitReached)?;
         let is_wanted = |start, end| {
-            self.windows.overlap(start, end)
-                && code.as_ref().is_none_or(|code| code.overlap(start, end))
+            self.windows.overlaps_range(start, end)
+                && code
+                    .as_ref()
+                    .is_none_or(|code| code.overlaps_range(start, end))
         };
-        if code.as_ref().is_some_and(|code| !self.windows.meet(code)) {
+        if code
+            .as_ref()
+            .is_some_and(|code| !self.windows.overlaps_any_of(code))
+        {
             return Ok(());
         }
         let mut rows = program.rows();
@@ -353,7 +361,7 @@ impl<'a> LineReader<'a, '_> {
         unit: &gimli::Unit<Slice<'a>>,
         header: &gimli::LineProgramHeader<Slice<'a>>,
         file: &FileEntry<Slice<'a>>,
-    ) -> Result<Option<OsString>, Stop> {
+    ) -> Result<Option<OsString>, EarlyEnd> {
         let mut path = PathBuf::new();
         let directory = match file.directory_index() {
             0 => None,
@@ -399,9 +407,9 @@ impl AbbreviationTables {
         &mut self,
         dwarf: &Dwarf<Slice<'_>>,
         offset: DebugAbbrevOffset,
-    ) -> Result<Arc<Abbreviations>, Stop> {
+    ) -> Result<Arc<Abbreviations>, EarlyEnd> {
         if let Some(known) = self.shared.get(&offset.0) {
-            return known.clone().ok_or(Stop::InvalidUnit);
+            return known.clone().ok_or(EarlyEnd::InvalidUnit);
         }
         let bytes = dwarf.debug_abbrev.reader().slice();
         let mut later = self.unit_counts.range(offset.0 + 1..);
@@ -415,7 +423,7 @@ impl AbbreviationTables {
         {
             self.shared.insert(offset.0, table.clone());
         }
-        table.ok_or(Stop::InvalidUnit)
+        table.ok_or(EarlyEnd::InvalidUnit)
     }
 }
 
@@ -438,14 +446,17 @@ impl AddressRanges {
     }
 
     /// Whether part of `start..end` is in one of the ranges.
-    fn overlap(&self, start: u64, end: u64) -> bool {
+    fn overlaps_range(&self, start: u64, end: u64) -> bool {
         let first = self.0.partition_point(|range| range.1 <= start);
         self.0.get(first).is_some_and(|range| range.0 < end)
     }
 
     /// Whether any of these ranges overlaps one of the others.
-    fn meet(&self, other: &AddressRanges) -> bool {
-        other.0.iter().any(|&(start, end)| self.overlap(start, end))
+    fn overlaps_any_of(&self, other: &AddressRanges) -> bool {
+        other
+            .0
+            .iter()
+            .any(|&(start, end)| self.overlaps_range(start, end))
     }
 }
 
@@ -532,7 +543,7 @@ impl RowCollector {
         }
     }
 
-    fn finish(mut self, is_complete: bool) -> SourceLines {
+    fn into_source_lines(mut self, is_complete: bool) -> SourceLines {
         self.keep_lowest();
         // units of a broken file can overlap
         let mut next = self.end;
@@ -564,7 +575,7 @@ mod tests {
                     let file = rows.file_number(Some(path.into()));
                     rows.add(0, end, file, line);
                 }
-                let found = rows.finish(true);
+                let found = rows.into_source_lines(true);
                 let [range] = found.ranges[..] else {
                     panic!("{found:?}");
                 };
@@ -584,7 +595,7 @@ mod tests {
             }
             assert!(rows.ranges.len() <= 201);
         }
-        let found = rows.finish(true);
+        let found = rows.into_source_lines(true);
         assert!(found.ranges.iter().map(|range| range.start).eq(0..100));
         assert_eq!((found.next, found.is_incomplete), (Some(100), false));
     }
@@ -598,7 +609,7 @@ mod tests {
                 paths.take_while(|path: &OsString| rows.file_number(Some(path.clone())).is_some());
             let count = count.count();
             assert!((least..most).contains(&count), "{count}");
-            assert!(rows.finish(true).is_incomplete);
+            assert!(rows.into_source_lines(true).is_incomplete);
         }
     }
 }

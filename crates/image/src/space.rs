@@ -7,7 +7,7 @@ use crate::pager::Pager;
 use crate::view::View;
 
 #[derive(Clone, Debug)]
-pub(crate) enum Action {
+pub(crate) enum ChangeAction {
     /// Bytes appear at `address` and replace what was there (a mapping, or code that was written).
     Map { address: u64, bytes: Bytes },
     /// `start..end` can no longer be read.
@@ -17,9 +17,9 @@ pub(crate) enum Action {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
+pub(crate) struct CodeChange {
     pub time: u64,
-    pub action: Action,
+    pub action: ChangeAction,
 }
 
 /// Code bytes of one process over time. Times are TSC values; changes may be added in any order and
@@ -29,7 +29,7 @@ pub(crate) struct Change {
 pub struct Space {
     /// Shared with the views, which keep the list as it was when they were made, and each with the spaces of those that
     /// were forked.
-    changes: Arc<Vec<Arc<Change>>>,
+    changes: Arc<Vec<Arc<CodeChange>>>,
     pager: Option<Arc<Pager>>,
 }
 
@@ -42,9 +42,9 @@ impl Space {
     /// would reach the last byte of the address space loses that byte.
     pub fn map(&mut self, time: u64, address: u64, bytes: Bytes) {
         let room = usize::try_from(u64::MAX - address).unwrap_or(usize::MAX);
-        let bytes = bytes.cut(0, room);
+        let bytes = bytes.clamped_slice(0, room);
         if !bytes.is_empty() {
-            self.add(time, Action::Map { address, bytes });
+            self.add(time, ChangeAction::Map { address, bytes });
         }
     }
 
@@ -60,7 +60,7 @@ impl Space {
         if end > address {
             self.add(
                 time,
-                Action::Remove {
+                ChangeAction::Remove {
                     start: address,
                     end,
                 },
@@ -70,7 +70,7 @@ impl Space {
 
     /// All mappings are gone (exec).
     pub fn clear(&mut self, time: u64) {
-        self.add(time, Action::Clear);
+        self.add(time, ChangeAction::Clear);
     }
 
     /// Returns the space of a process that is forked from this one at `time`. Later changes of either do
@@ -80,7 +80,7 @@ impl Space {
         let past = self.changes.get(..end).unwrap_or(&[]);
         let cleared = past
             .iter()
-            .rposition(|change| matches!(change.action, Action::Clear));
+            .rposition(|change| matches!(change.action, ChangeAction::Clear));
         if cleared.is_none() && past.len() == self.changes.len() {
             return self.clone();
         }
@@ -120,7 +120,7 @@ impl Space {
         for change in self.changes.iter() {
             if last != Some(change.time) {
                 last = Some(change.time);
-                epochs += usize::from(view.apply_until(change.time).is_loss());
+                epochs += usize::from(view.apply_until(change.time).makes_bytes_unreadable());
             }
         }
         epochs
@@ -137,10 +137,10 @@ impl Space {
         View::new(Arc::clone(&self.changes), self.pager.clone())
     }
 
-    fn add(&mut self, time: u64, action: Action) {
+    fn add(&mut self, time: u64, action: ChangeAction) {
         let changes = Arc::make_mut(&mut self.changes);
         let index = changes.partition_point(|change| change.time <= time);
-        changes.insert(index, Arc::new(Change { time, action }));
+        changes.insert(index, Arc::new(CodeChange { time, action }));
     }
 }
 

@@ -57,14 +57,16 @@ pub fn join_symbols(mut some: Vec<Symbol>, more: Vec<Symbol>) -> Vec<Symbol> {
 /// Returns the symbols in order, each once.
 fn sort_symbols(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
     // all of a symbol counts, so that equal ones are neighbours
-    symbols.sort_unstable_by(|a, b| (rank(a), &a.name, a.size).cmp(&(rank(b), &b.name, b.size)));
+    symbols.sort_unstable_by(|a, b| {
+        (sort_rank(a), &a.name, a.size).cmp(&(sort_rank(b), &b.name, b.size))
+    });
     symbols.dedup();
     symbols
 }
 
 /// Order: by value; then sized ones, global before local before weak, with few leading underscores, long names first:
 /// the first of several is the one that perf shows.
-fn rank(symbol: &Symbol) -> (u64, bool, u8, usize, Reverse<usize>) {
+fn sort_rank(symbol: &Symbol) -> (u64, bool, u8, usize, Reverse<usize>) {
     let underscores = symbol.name.len() - symbol.name.trim_start_matches('_').len();
     let binding = match symbol.binding {
         Binding::Global => 0,
@@ -106,8 +108,8 @@ where
     let Some(section) = reader.section_of_type(elf::SHT_SYMTAB) else {
         return Ok(Vec::new());
     };
-    let strings = reader.strings(section);
-    let symbols = reader.entries(section)?.iter();
+    let strings = reader.linked_string_table(section);
+    let symbols = reader.symbol_entries(section)?.iter();
     let values = symbols.filter_map(|symbol| {
         let name = names.iter().find(|name| {
             let rest = strings.get(symbol.st_name(reader.endian) as usize..);
@@ -157,7 +159,7 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
     }
 
     /// Returns the entries of a symbol table; none if it is too large.
-    fn entries(&self, section: &E::SectionHeader) -> Result<&'data [E::Sym], ElfError> {
+    fn symbol_entries(&self, section: &E::SectionHeader) -> Result<&'data [E::Sym], ElfError> {
         if self.is_too_large(section) {
             return Ok(&[]);
         }
@@ -167,7 +169,7 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
     }
 
     /// Returns all of the string table that `section` is linked to: reading each name alone from a file is slow.
-    fn strings(&self, section: &E::SectionHeader) -> &'data [u8] {
+    fn linked_string_table(&self, section: &E::SectionHeader) -> &'data [u8] {
         let strings = self.linked_section(section).filter(|strings| {
             strings.sh_type(self.endian) == elf::SHT_STRTAB && !self.is_too_large(strings)
         });
@@ -190,8 +192,8 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
         let Some(section) = self.section_of_type(kind) else {
             return Ok(());
         };
-        let strings = self.strings(section);
-        for symbol in self.entries(section)?.iter().skip(1) {
+        let strings = self.linked_string_table(section);
+        for symbol in self.symbol_entries(section)?.iter().skip(1) {
             if let Some(found) = self.code_symbol(symbol, strings) {
                 if !self.add(found) {
                     break;
@@ -291,8 +293,8 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
     ) -> Option<()> {
         let (endian, data) = (self.endian, self.data);
         let table = self.linked_section(section)?;
-        let strings = self.strings(table);
-        let symbols = self.entries(table).ok()?;
+        let strings = self.linked_string_table(table);
+        let symbols = self.symbol_entries(table).ok()?;
         let mut add = |slot: u64, symbol: u32, kind: u32| {
             if let Some(symbol) = symbols.get(symbol as usize) {
                 if SLOT_TYPES.contains(&kind) {

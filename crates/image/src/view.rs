@@ -9,13 +9,13 @@
 use std::sync::Arc;
 
 use crate::pager::Pager;
-use crate::sections::{Ranges, Section, Sections};
-use crate::space::{Action, Change};
+use crate::sections::{DisjointRanges, Section, Sections};
+use crate::space::{ChangeAction, CodeChange};
 
 /// The code that `View::advance` changed, which a decoder must invalidate. Ranges are half-open and
 /// can touch or overlap; their bytes differ, are no longer readable, or were not readable before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed {
+pub enum ChangedCode {
     None,
     Ranges(Vec<(u64, u64)>),
     All,
@@ -23,7 +23,7 @@ pub enum Changed {
 
 /// The effect of some changes.
 #[derive(Default)]
-pub(crate) struct Difference {
+pub(crate) struct ViewDifference {
     /// Ranges that were readable and differ or are no longer readable.
     lost: Vec<(u64, u64)>,
     /// Ranges that were not readable before.
@@ -34,28 +34,28 @@ pub(crate) struct Difference {
     has_start: bool,
 }
 
-impl Difference {
+impl ViewDifference {
     /// Whether readable bytes changed or disappeared.
-    pub(crate) fn is_loss(&self) -> bool {
+    pub(crate) fn makes_bytes_unreadable(&self) -> bool {
         self.has_end || !self.lost.is_empty()
     }
 
-    fn into_changed(mut self) -> Changed {
+    fn into_changed(mut self) -> ChangedCode {
         if self.has_end || self.has_start {
-            return Changed::All;
+            return ChangedCode::All;
         }
         self.lost.extend(self.added);
         if self.lost.is_empty() {
-            Changed::None
+            ChangedCode::None
         } else {
-            Changed::Ranges(self.lost)
+            ChangedCode::Ranges(self.lost)
         }
     }
 }
 
 #[derive(Clone, Debug)]
 pub struct View {
-    changes: Arc<Vec<Arc<Change>>>,
+    changes: Arc<Vec<Arc<CodeChange>>>,
     /// Index of the first change whose time has not come.
     next: usize,
     sections: Sections,
@@ -63,7 +63,7 @@ pub struct View {
 }
 
 impl View {
-    pub(crate) fn new(changes: Arc<Vec<Arc<Change>>>, pager: Option<Arc<Pager>>) -> View {
+    pub(crate) fn new(changes: Arc<Vec<Arc<CodeChange>>>, pager: Option<Arc<Pager>>) -> View {
         let sections = first_sections(&changes, 0);
         View {
             changes,
@@ -75,26 +75,26 @@ impl View {
 
     /// Moves to `time`: every change with a time up to and including it is in effect. A time before
     /// the last one changes nothing.
-    pub fn advance(&mut self, time: u64) -> Changed {
+    pub fn advance(&mut self, time: u64) -> ChangedCode {
         self.advance_to(self.changes_at(time))
     }
 
     /// Returns the number of changes that are in effect.
-    pub fn changes(&self) -> usize {
+    pub fn applied_change_count(&self) -> usize {
         self.next
     }
 
     /// As `advance`, until so many changes are in effect.
-    pub fn advance_to(&mut self, count: usize) -> Changed {
+    pub fn advance_to(&mut self, count: usize) -> ChangedCode {
         if count <= self.next {
-            return Changed::None;
+            return ChangedCode::None;
         }
-        self.apply(count).into_changed()
+        self.apply_changes_up_to(count).into_changed()
     }
 
     /// Applies the changes up to `time`.
-    pub(crate) fn apply_until(&mut self, time: u64) -> Difference {
-        self.apply(self.changes_at(time))
+    pub(crate) fn apply_until(&mut self, time: u64) -> ViewDifference {
+        self.apply_changes_up_to(self.changes_at(time))
     }
 
     /// Returns the number of changes that are in effect at `time`.
@@ -108,13 +108,13 @@ impl View {
     }
 
     /// Applies changes until so many are in effect.
-    fn apply(&mut self, count: usize) -> Difference {
+    fn apply_changes_up_to(&mut self, count: usize) -> ViewDifference {
         let changes = Arc::clone(&self.changes);
-        let mut difference = Difference::default();
+        let mut difference = ViewDifference::default();
         for (index, change) in changes.iter().enumerate().take(count).skip(self.next) {
             self.next = index + 1;
             match &change.action {
-                Action::Map { address, bytes } => {
+                ChangeAction::Map { address, bytes } => {
                     let end = address.saturating_add(bytes.len() as u64);
                     let bytes = bytes.clone();
                     let section = Section {
@@ -122,13 +122,17 @@ impl View {
                         end,
                         bytes,
                     };
-                    difference.added.extend(self.sections.gaps(*address, end));
-                    difference.lost.extend(self.sections.overlay(section));
+                    difference
+                        .added
+                        .extend(self.sections.gaps_in_range(*address, end));
+                    difference
+                        .lost
+                        .extend(self.sections.overlay_section(section));
                 }
-                Action::Remove { start, end } => {
+                ChangeAction::Remove { start, end } => {
                     difference.lost.extend(self.sections.remove(*start, *end));
                 }
-                Action::Clear => {
+                ChangeAction::Clear => {
                     difference.has_end |= !self.sections.is_empty();
                     self.sections = first_sections(&changes, index + 1);
                     difference.has_start |= !self.sections.is_empty();
@@ -177,11 +181,18 @@ impl View {
         if let Some(bytes) = self.section_bytes(address) {
             return copy(bytes, out);
         }
-        let Some(page) = self.pager.as_ref().and_then(|pager| pager.cached(address)) else {
+        let Some(page) = self
+            .pager
+            .as_ref()
+            .and_then(|pager| pager.cached_bytes_from(address))
+        else {
             return 0;
         };
         // a section in the page replaces a part of it
-        let until = self.sections.after(address).unwrap_or(u64::MAX);
+        let until = self
+            .sections
+            .next_section_start(address)
+            .unwrap_or(u64::MAX);
         let room = usize::try_from(until - address).unwrap_or(usize::MAX);
         let bytes = page.as_slice();
         copy(bytes.get(..room).unwrap_or(bytes), out)
@@ -189,7 +200,7 @@ impl View {
 
     /// Whether both have the same parts of the same allocations at the same addresses, and no pager.
     pub fn has_bytes_of(&self, other: &View) -> bool {
-        !self.has_pager() && !other.has_pager() && self.sections.are_same(&other.sections)
+        !self.has_pager() && !other.has_pager() && self.sections.are_same_parts_as(&other.sections)
     }
 
     /// Whether bytes can also come from a pager.
@@ -201,7 +212,7 @@ impl View {
     pub fn request_page(&self, address: u64) -> bool {
         self.pager
             .as_ref()
-            .is_some_and(|pager| pager.request(address))
+            .is_some_and(|pager| pager.request_page_of(address))
     }
 
     /// The bytes from `address` to the end of its section; more may follow in a section that
@@ -217,12 +228,12 @@ impl View {
 
 /// Returns what is readable when a program starts whose first change is `changes[first]`: for every
 /// address the first bytes that are mapped there, unless the address was removed before.
-fn first_sections(changes: &[Arc<Change>], first: usize) -> Sections {
-    let mut taken = Ranges::default();
+fn first_sections(changes: &[Arc<CodeChange>], first: usize) -> Sections {
+    let mut taken = DisjointRanges::default();
     let mut sections = Vec::new();
     for change in changes.iter().skip(first) {
         match &change.action {
-            Action::Map { address, bytes } => {
+            ChangeAction::Map { address, bytes } => {
                 let end = address.saturating_add(bytes.len() as u64);
                 let bytes = bytes.clone();
                 let whole = Section {
@@ -231,10 +242,14 @@ fn first_sections(changes: &[Arc<Change>], first: usize) -> Sections {
                     bytes,
                 };
                 let parts = taken.add(whole.start, whole.end);
-                sections.extend(parts.into_iter().map(|(from, to)| whole.part(from, to)));
+                sections.extend(
+                    parts
+                        .into_iter()
+                        .map(|(from, to)| whole.clamp_to_range(from, to)),
+                );
             }
-            Action::Remove { start, end } => drop(taken.add(*start, *end)),
-            Action::Clear => break,
+            ChangeAction::Remove { start, end } => drop(taken.add(*start, *end)),
+            ChangeAction::Clear => break,
         }
     }
     Sections::new(sections)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use rtit_image::{Bytes, Changed, Space};
+use rtit_image::{Bytes, ChangedCode, Space};
 
 const SIZE: u64 = 80;
 /// Miri looks at some addresses.
@@ -88,7 +88,7 @@ proptest! {
         let mut view = space(&history).view();
         let mut before = model(&history, None);
         for time in std::iter::once(None).chain(times.into_iter().map(Some)) {
-            let changed = time.map_or(Changed::None, |time| view.advance(time));
+            let changed = time.map_or(ChangedCode::None, |time| view.advance(time));
             let now = model(&history, time);
             for address in (0..SIZE + 40).step_by(EACH) {
                 let mut out = [0xEE; 16];
@@ -103,9 +103,9 @@ proptest! {
                     prop_assert_eq!(&section[..both], &out[..both]);
                 }
                 let forgotten = match &changed {
-                    Changed::None => false,
-                    Changed::All => true,
-                    Changed::Ranges(ranges) => ranges.iter().any(|(start, end)| (*start..*end).contains(&address)),
+                    ChangedCode::None => false,
+                    ChangedCode::All => true,
+                    ChangedCode::Ranges(ranges) => ranges.iter().any(|(start, end)| (*start..*end).contains(&address)),
                 };
                 // what was no byte may have been the end of code
                 prop_assert!(forgotten || now.get(&address) == before.get(&address), "stale byte at {}", address);
@@ -152,7 +152,7 @@ fn additions_are_readable_early_and_change_nothing() {
     let mut out = [0; 16];
     assert_eq!(view.read(0x100c, &mut out), 16);
     assert_eq!(out, [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]);
-    assert_eq!(view.advance(100), Changed::None);
+    assert_eq!(view.advance(100), ChangedCode::None);
     assert_eq!(space.epochs(), 1);
 }
 
@@ -162,9 +162,12 @@ fn poke_reports_the_bytes_that_differ_at_its_time() {
     space.map(0, 0x1000, vec![0x90; 64].into());
     space.poke(50, 0x1008, &[0x90, 0xCC, 0xCC, 0x90]);
     let mut view = space.view();
-    assert_eq!(view.advance(49), Changed::None);
-    assert_eq!(view.advance(50), Changed::Ranges(vec![(0x1009, 0x100b)]));
-    assert_eq!(view.advance(10), Changed::None);
+    assert_eq!(view.advance(49), ChangedCode::None);
+    assert_eq!(
+        view.advance(50),
+        ChangedCode::Ranges(vec![(0x1009, 0x100b)])
+    );
+    assert_eq!(view.advance(10), ChangedCode::None);
     assert_eq!(space.epochs(), 2);
 }
 
@@ -175,7 +178,7 @@ fn mapping_the_same_bytes_again_changes_nothing() {
     space.map(0, 0x1000, code.clone());
     space.map(5, 0x1000, code);
     space.map(6, 0x1000, vec![7; 32].into());
-    assert_eq!(space.view().advance(9), Changed::None);
+    assert_eq!(space.view().advance(9), ChangedCode::None);
 }
 
 #[test]
@@ -186,10 +189,10 @@ fn mapping_after_removal_is_a_change_and_no_epoch() {
     space.map(6, 0x1002, vec![1; 4].into());
     space.map(7, 0x1000, vec![1; 32].into());
     let mut view = space.view();
-    assert_eq!(view.advance(5), Changed::Ranges(vec![(0x1004, 0x100c)]));
-    assert_eq!(view.advance(6), Changed::Ranges(vec![(0x1004, 0x1006)]));
+    assert_eq!(view.advance(5), ChangedCode::Ranges(vec![(0x1004, 0x100c)]));
+    assert_eq!(view.advance(6), ChangedCode::Ranges(vec![(0x1004, 0x1006)]));
     // the last 16 could be read from the beginning on
-    assert_eq!(view.advance(7), Changed::Ranges(vec![(0x1006, 0x100c)]));
+    assert_eq!(view.advance(7), ChangedCode::Ranges(vec![(0x1006, 0x100c)]));
     assert_eq!(space.epochs(), 2);
 }
 
@@ -199,8 +202,8 @@ fn first_mapping_after_an_empty_program_is_a_change() {
     space.clear(5);
     space.map(6, 0x1000, vec![1; 16].into());
     let mut view = space.view();
-    assert_eq!(view.advance(5), Changed::All);
-    assert_eq!(view.advance(6), Changed::None);
+    assert_eq!(view.advance(5), ChangedCode::All);
+    assert_eq!(view.advance(6), ChangedCode::None);
     assert_eq!(space.epochs(), 1);
 }
 
@@ -212,7 +215,7 @@ fn exec_changes_all() {
     space.map(6, 0x2000, vec![2; 8].into());
     let mut view = space.view();
     assert!(view.section_bytes(0x2000).is_none());
-    assert_eq!(view.advance(5), Changed::All);
+    assert_eq!(view.advance(5), ChangedCode::All);
     assert!(view.section_bytes(0x1000).is_none());
     assert_eq!(view.section_bytes(0x2004), Some(&[2u8; 4][..]));
 }
@@ -228,6 +231,6 @@ fn top_of_the_address_space_does_not_wrap() {
     assert_eq!(view.read(u64::MAX, &mut out), 0);
     assert_eq!(
         view.advance(1),
-        Changed::Ranges(vec![(u64::MAX - 1, u64::MAX)])
+        ChangedCode::Ranges(vec![(u64::MAX - 1, u64::MAX)])
     );
 }

@@ -35,13 +35,13 @@ struct RangeCounts {
 }
 
 impl RangeCounts {
-    fn lengths(&self, range_count: &RangeCount) -> &[u8] {
+    fn instruction_lengths(&self, range_count: &RangeCount) -> &[u8] {
         let first = range_count.first as usize;
         &self.lengths[first..first + range_count.instructions as usize]
     }
 
     /// Returns the index of the range of a fragment.
-    fn index(&mut self, fragment: &RunFragment<'_>) -> u32 {
+    fn index_of_fragment(&mut self, fragment: &RunFragment<'_>) -> u32 {
         let length = fragment.lengths.len() as u64;
         let space = u64::from(fragment.space);
         let key = fragment.start ^ length.rotate_right(16) ^ space.rotate_right(8);
@@ -51,7 +51,7 @@ impl RangeCounts {
             .is_some_and(|range_count| {
                 range_count.start == fragment.start
                     && range_count.space == fragment.space
-                    && self.lengths(range_count) == fragment.lengths
+                    && self.instruction_lengths(range_count) == fragment.lengths
             });
         if let (Some(index), true) = (found, same) {
             return index;
@@ -125,7 +125,7 @@ impl ByFunction {
         let mut run = ((space, NONE, NONE), 0);
         for &length in lengths {
             let names = self.names.get(space as usize);
-            let found = names.and_then(|names| names.find(ip));
+            let found = names.and_then(|names| names.find_name_of_address(ip));
             let owner = found.map_or((space, NONE, NONE), |found| {
                 let function = found.function.map_or(NONE, |(index, _)| index);
                 (space, found.region, function)
@@ -167,7 +167,7 @@ impl ByFunction {
     }
 
     /// Adds all counts to their functions.
-    fn flush(&mut self) {
+    fn flush_counts(&mut self) {
         self.flush_transitions();
         let mut range_counts = std::mem::take(&mut self.range_counts);
         for range_count in range_counts
@@ -175,7 +175,7 @@ impl ByFunction {
             .iter()
             .filter(|range_count| range_count.count > 0)
         {
-            self.add_range(range_count, range_counts.lengths(range_count));
+            self.add_range(range_count, range_counts.instruction_lengths(range_count));
         }
         range_counts
             .all
@@ -189,7 +189,7 @@ impl ByFunction {
             || self.range_counts.lengths.len() > MAX_INSTRUCTIONS
             || self.transition_ranges.len() > MAX_TRANSITION_RANGES
         {
-            self.flush();
+            self.flush_counts();
             self.clear_transitions();
             self.range_counts = RangeCounts::default();
         }
@@ -202,7 +202,7 @@ impl ByFunction {
             self.transitions.resize(id + 1, TransitionCount::NEVER);
         }
         let first = self.transition_ranges.len() as u32;
-        transition.replay(&mut RangeSink {
+        transition.replay_to_sink(&mut RangeSink {
             range_counts: &mut self.range_counts,
             ranges: &mut self.transition_ranges,
         });
@@ -215,7 +215,7 @@ impl ByFunction {
 
     /// Returns the instructions by function and path of its file, each empty if unknown.
     pub fn finish(&mut self) -> BTreeMap<(String, OsString), u64> {
-        self.flush();
+        self.flush_counts();
         let mut found = BTreeMap::new();
         for (&(space, region, function), &count) in &self.functions {
             let names = self.names.get(space as usize);
@@ -237,7 +237,7 @@ impl Sink for ByFunction {
 
     fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
         self.limit_memory();
-        let index = self.range_counts.index(fragment);
+        let index = self.range_counts.index_of_fragment(fragment);
         if let Some(range_count) = self.range_counts.all.get_mut(index as usize) {
             range_count.count += 1;
         }
@@ -245,13 +245,13 @@ impl Sink for ByFunction {
 
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
-    fn event(&mut self, _event: &Event) {}
+    fn add_event(&mut self, _event: &Event) {}
 
     fn set_code_time(&mut self, time: u64) {
         if self.names.iter().any(|names| names.changes_by(time)) {
-            self.flush();
+            self.flush_counts();
             for names in &mut self.names {
-                names.advance(time);
+                names.advance_to(time);
             }
         }
     }
@@ -262,7 +262,7 @@ impl Sink for ByFunction {
             self.clear_transitions();
             self.generation = transition.generation();
         }
-        let id = transition.id() as usize;
+        let id = transition.transition_id() as usize;
         match self.transitions.get_mut(id) {
             Some(known) if known.first != NONE => known.count += 1,
             _ => self.add_transition(transition, id),
@@ -278,11 +278,11 @@ struct RangeSink<'a> {
 
 impl Sink for RangeSink<'_> {
     fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
-        let index = self.range_counts.index(fragment);
+        let index = self.range_counts.index_of_fragment(fragment);
         self.ranges.push(index);
     }
 
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
-    fn event(&mut self, _event: &Event) {}
+    fn add_event(&mut self, _event: &Event) {}
 }

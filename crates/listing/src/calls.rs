@@ -60,7 +60,7 @@ pub struct Context {
     pub own: u64,
 }
 
-struct Frame {
+struct CallFrame {
     call: u32,
     context: u32,
     return_address: u64,
@@ -78,7 +78,7 @@ pub struct Calls {
     /// How the last run ended, the IP of its last instruction and of the following one in memory.
     pending: Option<(RunEnd, u64, u64)>,
     last: (u64, u64),
-    stack: Vec<Frame>,
+    stack: Vec<CallFrame>,
     calls: Vec<CallTotal>,
     by_ends: HashMap<(Site, Site), u32>,
     contexts: Vec<Context>,
@@ -129,15 +129,18 @@ impl Calls {
 
     /// Ends all calls and returns the totals.
     pub fn finish(&mut self) -> (Vec<CallTotal>, Vec<Context>) {
-        self.unwind(0);
+        self.end_calls_from_depth(0);
         (
             std::mem::take(&mut self.calls),
             std::mem::take(&mut self.contexts),
         )
     }
 
-    fn site(&self, ip: u64) -> Site {
-        let region = self.names.find(ip).map(|found| found.region);
+    fn site_of_address(&self, ip: u64) -> Site {
+        let region = self
+            .names
+            .find_name_of_address(ip)
+            .map(|found| found.region);
         let known = region.and_then(|index| Some((index, self.names.names().region(index)?)));
         match known {
             None => Site {
@@ -151,12 +154,12 @@ impl Calls {
         }
     }
 
-    fn enter(&mut self, from: Site, to: u64, return_address: u64, is_jump: bool) {
+    fn enter_call(&mut self, from: Site, to: u64, return_address: u64, is_jump: bool) {
         if self.stack.len() >= MAX_DEPTH {
             self.beyond += 1;
             return;
         }
-        let mut ends = (from, self.site(to));
+        let mut ends = (from, self.site_of_address(to));
         if self.by_ends.len() >= self.max_totals && !self.by_ends.contains_key(&ends) {
             self.between += 1;
             if !self.stack.is_empty() {
@@ -165,7 +168,7 @@ impl Calls {
             // the stack is never empty while code runs
             ends = (NO_SITE, NO_SITE);
         }
-        let call = self.call(ends);
+        let call = self.total_index_of_call(ends);
         let mut is_recursive = false;
         if let Some(total) = self.calls.get_mut(call as usize) {
             is_recursive = total.active > 0;
@@ -176,8 +179,8 @@ impl Calls {
             }
         }
         let parent = self.stack.last().map_or(NONE, |frame| frame.context);
-        let context = self.context(parent, call, is_recursive);
-        self.stack.push(Frame {
+        let context = self.context_of_call(parent, call, is_recursive);
+        self.stack.push(CallFrame {
             call,
             context,
             return_address,
@@ -186,7 +189,7 @@ impl Calls {
     }
 
     /// Returns the index of the total of calls from one site to another.
-    fn call(&mut self, (from, to): (Site, Site)) -> u32 {
+    fn total_index_of_call(&mut self, (from, to): (Site, Site)) -> u32 {
         let calls = &mut self.calls;
         *self.by_ends.entry((from, to)).or_insert_with(|| {
             calls.push(CallTotal {
@@ -202,7 +205,7 @@ impl Calls {
     }
 
     /// Returns the context of a call in that of its caller. `is_recursive`: the same call has not returned yet.
-    fn context(&mut self, parent: u32, call: u32, is_recursive: bool) -> u32 {
+    fn context_of_call(&mut self, parent: u32, call: u32, is_recursive: bool) -> u32 {
         if let Some(&known) = self.by_call.get(&(parent, call)) {
             return known;
         }
@@ -240,7 +243,7 @@ impl Calls {
     }
 
     /// Ends all calls from this depth on.
-    fn unwind(&mut self, depth: usize) {
+    fn end_calls_from_depth(&mut self, depth: usize) {
         for frame in self.stack.drain(depth..) {
             if let Some(total) = self.calls.get_mut(frame.call as usize) {
                 total.active = total.active.saturating_sub(1);
@@ -251,7 +254,7 @@ impl Calls {
         }
     }
 
-    fn leave(&mut self, to: u64) {
+    fn return_to(&mut self, to: u64) {
         let searched = self.stack.iter().rev().take(MAX_SEARCH);
         let Some(above) = searched
             .enumerate()
@@ -265,18 +268,18 @@ impl Calls {
             depth -= 1;
         }
         if depth > 0 {
-            self.unwind(depth);
+            self.end_calls_from_depth(depth);
         }
     }
 
-    fn jump(&mut self, from: u64, to: u64) {
+    fn follow_jump(&mut self, from: u64, to: u64) {
         let key = from ^ to.rotate_left(32);
         let known = self.jumps.get(&key).copied();
         let is_other_function = match known {
             Some((a, b, is_other)) if (a, b) == (from, to) => is_other,
             _ => {
                 let owner = |ip| {
-                    let found = self.names.find(ip);
+                    let found = self.names.find_name_of_address(ip);
                     found.map(|found| (found.region, found.function.map(|(index, _)| index)))
                 };
                 let is_other = owner(from) != owner(to);
@@ -292,30 +295,30 @@ impl Calls {
         }
         let jumps = self.stack.iter().rev().take_while(|frame| frame.is_jump);
         if jumps.take(MAX_JUMP_FRAMES).count() == MAX_JUMP_FRAMES {
-            self.unwind(self.stack.len() - 1);
+            self.end_calls_from_depth(self.stack.len() - 1);
         }
         let return_address = self.stack.last().map_or(0, |frame| frame.return_address);
         // the bottom frame has no caller to return to
         let is_jump = self.stack.len() > 1;
-        let from = self.site(from);
-        self.enter(from, to, return_address, is_jump);
+        let from = self.site_of_address(from);
+        self.enter_call(from, to, return_address, is_jump);
     }
 
     /// The next instruction is at `ip`.
-    fn arrive(&mut self, ip: u64) {
+    fn arrive_at_instruction(&mut self, ip: u64) {
         match self.pending.take() {
             Some((RunEnd::Call | RunEnd::IndirectCall, from, return_address)) => {
-                let from = self.site(from);
-                self.enter(from, ip, return_address, false);
+                let from = self.site_of_address(from);
+                self.enter_call(from, ip, return_address, false);
             }
-            Some((RunEnd::Return, ..)) => self.leave(ip),
+            Some((RunEnd::Return, ..)) => self.return_to(ip),
             Some((RunEnd::Jump | RunEnd::IndirectJump | RunEnd::Conditional, from, _)) => {
-                self.jump(from, ip);
+                self.follow_jump(from, ip);
             }
             _ => {}
         }
         if self.stack.is_empty() {
-            self.enter(NO_SITE, ip, 0, false);
+            self.enter_call(NO_SITE, ip, 0, false);
         }
     }
 }
@@ -338,7 +341,7 @@ impl Sink for Calls {
     #[inline]
     fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
         if self.pending.is_some() || self.stack.is_empty() {
-            self.arrive(fragment.start);
+            self.arrive_at_instruction(fragment.start);
         }
         let count = fragment.lengths.len() as u64;
         self.now += count;
@@ -356,16 +359,16 @@ impl Sink for Calls {
             RunEnd::Cut => {}
             RunEnd::Lost => {
                 self.pending = None;
-                self.unwind(0);
+                self.end_calls_from_depth(0);
             }
             _ => self.pending = Some((end, self.last.0, self.last.1)),
         }
     }
 
-    fn event(&mut self, event: &Event) {
+    fn add_event(&mut self, event: &Event) {
         match event.kind {
             EventKind::Async | EventKind::AsyncDisabled if self.pending.is_some() => {
-                self.arrive(event.ip);
+                self.arrive_at_instruction(event.ip);
             }
             EventKind::Disabled | EventKind::Enabled => self.pending = None,
             _ => {}
@@ -373,7 +376,7 @@ impl Sink for Calls {
     }
 
     fn set_code_time(&mut self, time: u64) {
-        if self.names.changes_by(time) && self.names.advance(time) {
+        if self.names.changes_by(time) && self.names.advance_to(time) {
             self.jumps.clear();
         }
     }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use rtit_flow::{AddressMap, Event, RunEnd, RunFragment, Sink};
-use rtit_image::{Changed, View};
+use rtit_image::{ChangedCode, View};
 
 use crate::names::{NameCursor, NameFormatter};
 
@@ -52,7 +52,7 @@ pub struct TimeScale {
 }
 
 impl TimeScale {
-    pub fn nanoseconds(self, tsc: u64) -> u64 {
+    pub fn tsc_to_nanoseconds(self, tsc: u64) -> u64 {
         let scaled = u128::from(tsc) * u128::from(self.mult);
         let scaled = scaled.checked_shr(self.shift.into()).unwrap_or(0);
         self.zero.wrapping_add(scaled as u64)
@@ -89,7 +89,7 @@ impl InstructionFilter {
     }
 
     /// Whether an instruction is in one of the periods.
-    fn includes(&self, space: u32, ip: u64, time: u64) -> bool {
+    fn includes_instruction(&self, space: u32, ip: u64, time: u64) -> bool {
         let includes = |period: &AddressPeriod| {
             (period.start..period.end).contains(&ip) && (period.since..period.until).contains(&time)
         };
@@ -110,7 +110,7 @@ pub struct LineFormat {
 }
 
 impl LineFormat {
-    fn has(&self, field: Field) -> bool {
+    fn has_column(&self, field: Field) -> bool {
         self.fields.contains(&field)
     }
 
@@ -136,7 +136,7 @@ impl LineFormat {
                 Field::Time => text.write_char(TIME_MARK),
                 Field::Sym => {
                     let start = text.len();
-                    formatter.write_address(text, names.find(ip), ip);
+                    formatter.write_address(text, names.find_name_of_address(ip), ip);
                     let written = text.get(start..).map_or(0, |name| name.chars().count());
                     let width = if index == last { 0 } else { NAME_WIDTH };
                     write!(text, "{:1$}", "", width.saturating_sub(written))
@@ -167,7 +167,7 @@ impl RenderedRange {
         names: &NameCursor,
         formatter: &mut NameFormatter,
     ) -> RenderedRange {
-        let code = match format.has(Field::Asm) {
+        let code = match format.has_column(Field::Asm) {
             true => read_code(view, fragment.start, fragment.lengths),
             false => Box::default(),
         };
@@ -177,7 +177,10 @@ impl RenderedRange {
         for &length in fragment.lengths {
             let bytes = code.get(at..).unwrap_or(&[]);
             let bytes = bytes.get(..usize::from(length)).unwrap_or(bytes);
-            if format.filter.includes(fragment.space, ip, names.now()) {
+            if format
+                .filter
+                .includes_instruction(fragment.space, ip, names.current_time())
+            {
                 format.write_line(&mut text, fragment, ip, bytes, names, formatter);
                 lines += 1;
             }
@@ -201,12 +204,12 @@ impl RenderedRange {
     }
 
     /// Returns about how many bytes of memory this takes.
-    fn cost(&self) -> usize {
+    fn memory_size(&self) -> usize {
         self.text.len() + self.code.len() + self.lengths.len() * 9 + 128
     }
 
     /// Returns bytes and lines of the first `count` instructions.
-    fn size(&self, count: usize) -> (usize, u64) {
+    fn text_size_of_first(&self, count: usize) -> (usize, u64) {
         let last = count.checked_sub(1).and_then(|last| self.ends.get(last));
         last.map_or((0, 0), |&(end, lines)| (end as usize, lines.into()))
     }
@@ -221,7 +224,7 @@ impl RenderedRange {
         max_lines: u64,
         time: Option<u64>,
     ) -> u64 {
-        let (end, lines) = self.size(count);
+        let (end, lines) = self.text_size_of_first(count);
         let written = max_lines.min(lines.saturating_sub(skip));
         let mut text = self.text.get(..end).unwrap_or("");
         if skip > 0 || written < lines {
@@ -279,7 +282,7 @@ struct CachedRange {
 }
 
 /// An address space: its code, and the names in it.
-struct Space {
+struct ListedSpace {
     view: View,
     names: NameCursor,
     /// By address, for each mode.
@@ -290,7 +293,7 @@ struct Space {
 pub struct Lines {
     format: LineFormat,
     /// By their numbers.
-    spaces: Vec<Space>,
+    spaces: Vec<ListedSpace>,
     formatter: NameFormatter,
     cached_bytes: usize,
     /// Counts changes of the code.
@@ -320,7 +323,7 @@ pub struct TextPart {
 impl Lines {
     /// `spaces` are those that the flow is decoded with, in their order, with the names of each; one at least.
     pub fn new(format: LineFormat, spaces: Vec<(View, NameCursor)>) -> Lines {
-        let space = |(view, names)| Space {
+        let space = |(view, names)| ListedSpace {
             view,
             names,
             cache: Default::default(),
@@ -368,8 +371,8 @@ impl Lines {
                 break;
             };
             let scale = self.format.scale;
-            let time = scale.map_or(first.time, |scale| scale.nanoseconds(first.time));
-            let time = self.format.has(Field::Time).then_some(time);
+            let time = scale.map_or(first.time, |scale| scale.tsc_to_nanoseconds(first.time));
+            let time = self.format.has_column(Field::Time).then_some(time);
             let (count, max_lines) = (first.count as usize, lines - part.lines);
             let range = &first.range;
             let written = range.write(&mut part.text, count, self.skip, max_lines, time);
@@ -385,7 +388,7 @@ impl Lines {
 
     fn drop_first(&mut self) {
         if let Some(first) = self.pending.pop_front() {
-            self.bytes -= first.range.size(first.count as usize).0;
+            self.bytes -= first.range.text_size_of_first(first.count as usize).0;
             self.skip = 0;
         }
     }
@@ -406,7 +409,7 @@ impl Lines {
     }
 
     /// Returns the text of a fragment, from the cache if it is current; `None` if the space is unknown.
-    fn render(&mut self, fragment: &RunFragment<'_>) -> Option<Arc<RenderedRange>> {
+    fn render_fragment(&mut self, fragment: &RunFragment<'_>) -> Option<Arc<RenderedRange>> {
         let space = self.spaces.get_mut(fragment.space as usize)?;
         let cache = &mut space.cache[fragment.mode as usize];
         if let Some(found) = cache.get_mut(&fragment.start) {
@@ -436,8 +439,8 @@ impl Lines {
             generation: self.generation,
         };
         let before = space.cache[fragment.mode as usize].insert(fragment.start, cached);
-        self.cached_bytes += range.cost();
-        self.cached_bytes -= before.map_or(0, |before| before.range.cost());
+        self.cached_bytes += range.memory_size();
+        self.cached_bytes -= before.map_or(0, |before| before.range.memory_size());
         Some(range)
     }
 
@@ -457,10 +460,10 @@ impl Sink for Lines {
         if self.is_done || time < first {
             return;
         }
-        let Some(range) = self.render(fragment) else {
+        let Some(range) = self.render_fragment(fragment) else {
             return;
         };
-        let (bytes, lines) = range.size(fragment.lengths.len());
+        let (bytes, lines) = range.text_size_of_first(fragment.lengths.len());
         if lines == 0 {
             return;
         }
@@ -481,13 +484,13 @@ impl Sink for Lines {
         self.run = None;
     }
 
-    fn event(&mut self, _event: &Event) {}
+    fn add_event(&mut self, _event: &Event) {}
 
     fn set_code_time(&mut self, time: u64) {
         let mut has_changed = time >= self.filter_change;
         for space in &mut self.spaces {
-            has_changed |= space.names.advance(time);
-            if space.view.advance(time) != Changed::None {
+            has_changed |= space.names.advance_to(time);
+            if space.view.advance(time) != ChangedCode::None {
                 self.generation += 1;
             }
         }

@@ -75,7 +75,7 @@ impl NameCursor {
             mapped: Vec::new(),
             next_change: 0,
         };
-        cursor.advance(0);
+        cursor.advance_to(0);
         cursor
     }
 
@@ -88,12 +88,12 @@ impl NameCursor {
         time >= self.next_change
     }
 
-    pub fn now(&self) -> u64 {
+    pub fn current_time(&self) -> u64 {
         self.now
     }
 
     /// Moves to `time`. Returns whether names changed.
-    pub fn advance(&mut self, time: u64) -> bool {
+    pub fn advance_to(&mut self, time: u64) -> bool {
         self.now = self.now.max(time);
         if !self.changes_by(time) {
             return false;
@@ -117,7 +117,7 @@ impl NameCursor {
     }
 
     /// Returns the name of an address; `None` if nothing is mapped there.
-    pub fn find(&self, ip: u64) -> Option<NamedAddress<'_>> {
+    pub fn find_name_of_address(&self, ip: u64) -> Option<NamedAddress<'_>> {
         let index = self.mapped.partition_point(|&index| {
             self.names
                 .region(index)
@@ -157,7 +157,7 @@ pub(crate) struct NameFormatter {
 
 impl NameFormatter {
     /// Returns the demangled name without control characters.
-    pub(crate) fn name(&mut self, raw: &str) -> &str {
+    pub(crate) fn demangled_name(&mut self, raw: &str) -> &str {
         if self.raw != raw {
             raw.clone_into(&mut self.raw);
             self.readable = escape_control_characters(&demangle(raw));
@@ -177,7 +177,7 @@ impl NameFormatter {
             None => write!(out, "{ip:#x}"),
             Some(found) => match found.function {
                 Some((_, function)) => {
-                    let name = self.name(&function.name);
+                    let name = self.demangled_name(&function.name);
                     match found.offset {
                         0 => out.write_str(name),
                         offset => write!(out, "{name}+{offset:#x}"),

@@ -34,7 +34,7 @@ pub enum Column {
 
 impl Column {
     /// Returns the number of rows.
-    pub fn rows(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         match self {
             Column::Hexadecimal(numbers, _)
             | Column::Decimal(numbers, _)
@@ -61,14 +61,19 @@ impl Column {
                 write!(out, "{:width$}", numbers[row] as i64, width = *width)
             }
             Column::Commas(numbers, width) => {
-                write!(out, "{:>width$}", commas(numbers[row]), width = *width)
+                write!(
+                    out,
+                    "{:>width$}",
+                    insert_thousands_separators(numbers[row]),
+                    width = *width
+                )
             }
             Column::Words(numbers, words) => {
-                let word = at(words, numbers[row]).map_or("", String::as_str);
+                let word = value_at_row(words, numbers[row]).map_or("", String::as_str);
                 out.write_all(word.as_bytes())
             }
             Column::Places(numbers, offsets, names) => {
-                write_name(at(names, numbers[row]), offsets[row], out)
+                write_name(value_at_row(names, numbers[row]), offsets[row], out)
             }
         };
     }
@@ -76,7 +81,7 @@ impl Column {
 
 /// Returns the lines of columns of one length, with a blank between columns and none at the end of a line.
 pub fn lines(columns: &[Column]) -> Vec<u8> {
-    let rows = columns.iter().map(Column::rows).min().unwrap_or(0);
+    let rows = columns.iter().map(Column::row_count).min().unwrap_or(0);
     let mut out = Vec::new();
     for row in 0..rows {
         for (index, column) in columns.iter().enumerate() {
@@ -93,7 +98,7 @@ pub fn lines(columns: &[Column]) -> Vec<u8> {
     out
 }
 
-fn at<T>(all: &[T], number: u64) -> Option<&T> {
+fn value_at_row<T>(all: &[T], number: u64) -> Option<&T> {
     usize::try_from(number)
         .ok()
         .and_then(|number| all.get(number))
@@ -112,7 +117,7 @@ fn write_name(name: Option<&Name>, offset: u64, out: &mut Vec<u8>) -> std::io::R
     Ok(())
 }
 
-fn commas(number: u64) -> String {
+fn insert_thousands_separators(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {

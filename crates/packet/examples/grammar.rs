@@ -244,7 +244,7 @@ fn write(bytes: &[u8], out: &mut impl Write) -> Result<(), Error> {
         records.extend(b.to_le_bytes());
     };
     let mut scanner = Scanner::new(bytes);
-    let mut synced = scanner.resync().is_some();
+    let mut synced = scanner.seek_next_psb().is_some();
     while synced {
         match scanner.next() {
             Some(Ok(packet)) => put(
@@ -255,7 +255,7 @@ fn write(bytes: &[u8], out: &mut impl Write) -> Result<(), Error> {
             ),
             Some(Err(error)) => {
                 put(error.offset(), refusal(&error), 0, (0, 0));
-                synced = !error.is_truncated() && scanner.resync().is_some();
+                synced = !error.is_truncated() && scanner.seek_next_psb().is_some();
             }
             None => break,
         }

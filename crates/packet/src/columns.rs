@@ -1,13 +1,14 @@
 //! Packets as columns: for callers that look at millions of them.
 //!
 //! The first byte of most packets determines their kind, their length, and the position of the payload. Those are read
-//! by a table ([`Class`]) without a branch that depends on the kind; [`Scanner`] reads the others, and all in blocks.
+//! by a table ([`FirstByteClass`]) without a branch that depends on the kind; [`Scanner`] reads the others, and all in
+//! blocks.
 
 use crate::error::PacketError;
 use crate::packet::PacketKind;
 use crate::scan::Scanner;
 use crate::scan::PSB;
-use crate::table::{self, field, Field, Kind};
+use crate::table::{self, field, FieldLayout, Kind};
 
 /// Packets that are collected before they are appended: they stay in the nearest cache.
 const STAGE: usize = 512;
@@ -74,14 +75,17 @@ impl Columns {
         limit: usize,
         until: usize,
     ) -> Result<(), PacketError> {
-        let mut stage = Stage::new();
+        let mut stage = PacketStage::new();
         while self.len() < limit {
             let room = (limit - self.len()).min(STAGE);
             let (count, ended) = stage.fill(scanner, room, until);
-            self.kind.extend_from_slice(first(&stage.kind, count));
-            self.detail.extend_from_slice(first(&stage.detail, count));
-            self.offset.extend_from_slice(first(&stage.offset, count));
-            self.payload.extend_from_slice(first(&stage.payload, count));
+            self.kind.extend_from_slice(first_items(&stage.kind, count));
+            self.detail
+                .extend_from_slice(first_items(&stage.detail, count));
+            self.offset
+                .extend_from_slice(first_items(&stage.offset, count));
+            self.payload
+                .extend_from_slice(first_items(&stage.payload, count));
             match ended {
                 None => {}
                 Some(ScanEnd::Data) => break,
@@ -92,7 +96,7 @@ impl Columns {
     }
 }
 
-fn first<T>(column: &[T], count: usize) -> &[T] {
+fn first_items<T>(column: &[T], count: usize) -> &[T] {
     column.get(..count).unwrap_or_default()
 }
 
@@ -101,16 +105,16 @@ enum ScanEnd {
     Error(PacketError),
 }
 
-struct Stage {
+struct PacketStage {
     kind: [u8; STAGE],
     detail: [u8; STAGE],
     offset: [u64; STAGE],
     payload: [u64; STAGE],
 }
 
-impl Stage {
-    fn new() -> Stage {
-        Stage {
+impl PacketStage {
+    fn new() -> PacketStage {
+        PacketStage {
             kind: [0; STAGE],
             detail: [0; STAGE],
             offset: [0; STAGE],
@@ -178,7 +182,7 @@ impl Stage {
                 break;
             }
         }
-        scanner.seek(end - rest.len());
+        scanner.seek_to(end - rest.len());
         count
     }
 
@@ -254,14 +258,14 @@ impl Stage {
             rest = after;
             count += 1;
         }
-        scanner.seek(end - rest.len());
+        scanner.seek_to(end - rest.len());
         count
     }
 }
 
 /// Returns the bytes before offset `until` that `scanner` has not read, and the offset of their end.
 fn unread_before<'a>(scanner: &Scanner<'a>, until: usize) -> (&'a [u8], usize) {
-    let (rest, begin) = (scanner.rest(), Scanner::position(scanner));
+    let (rest, begin) = (scanner.remaining_bytes(), Scanner::position(scanner));
     let rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
     (rest, begin + rest.len())
 }
@@ -330,7 +334,7 @@ fn detail_and_payload(kind: &PacketKind) -> (u8, u64) {
 
 /// The properties that the first byte of a packet determines; `length` 0: more bytes are needed.
 #[derive(Clone, Copy)]
-struct Class {
+struct FirstByteClass {
     pub kind: u8,
     pub detail: u8,
     pub length: u8,
@@ -338,7 +342,7 @@ struct Class {
     pub mask: u64,
 }
 
-const NO_CLASS: Class = Class {
+const NO_CLASS: FirstByteClass = FirstByteClass {
     kind: 0,
     detail: 0,
     length: 0,
@@ -347,9 +351,9 @@ const NO_CLASS: Class = Class {
 };
 
 /// By first byte, outside a block. No packet is longer than the eight bytes that are read.
-static CLASSES: [Class; 256] = classes();
+static CLASSES: [FirstByteClass; 256] = classes_by_first_byte();
 
-const fn classes() -> [Class; 256] {
+const fn classes_by_first_byte() -> [FirstByteClass; 256] {
     let mut classes = [NO_CLASS; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -359,37 +363,37 @@ const fn classes() -> [Class; 256] {
     classes
 }
 
-const fn is(first: u8, kind: Kind) -> bool {
-    let row = kind.row();
+const fn is_header_of_kind(first: u8, kind: Kind) -> bool {
+    let row = kind.declaration();
     first & row.mask[0] == row.header[0]
 }
 
-const fn class_of(first: u8) -> Class {
-    if is(first, Kind::Pad) {
-        return class(Kind::Pad, 1, None);
+const fn class_of(first: u8) -> FirstByteClass {
+    if is_header_of_kind(first, Kind::Pad) {
+        return packet_class(Kind::Pad, 1, None);
     }
     if first == table::ESCAPE {
         return NO_CLASS;
     }
-    if is(first, Kind::Tnt) {
-        return class(Kind::Tnt, 1, Some(field::TNT_BITS));
+    if is_header_of_kind(first, Kind::Tnt) {
+        return packet_class(Kind::Tnt, 1, Some(field::TNT_BITS));
     }
-    if is(first, Kind::Cyc) {
+    if is_header_of_kind(first, Kind::Cyc) {
         // its Exp bit: another byte follows
         return match first & 4 {
-            0 => class(Kind::Cyc, 1, Some(field::CYC_CYCLES)),
+            0 => packet_class(Kind::Cyc, 1, Some(field::CYC_CYCLES)),
             _ => NO_CLASS,
         };
     }
-    if is(first, Kind::Mtc) {
-        return class(Kind::Mtc, 2, Some(field::MTC_CTC));
+    if is_header_of_kind(first, Kind::Mtc) {
+        return packet_class(Kind::Mtc, 2, Some(field::MTC_CTC));
     }
-    if is(first, Kind::Tsc) {
-        return class(Kind::Tsc, 8, Some(field::TSC_TSC));
+    if is_header_of_kind(first, Kind::Tsc) {
+        return packet_class(Kind::Tsc, 8, Some(field::TSC_TSC));
     }
     let mut ip_packets = [Kind::Tip, Kind::TipPge, Kind::TipPgd, Kind::Fup].as_slice();
     while let [kind, others @ ..] = ip_packets {
-        if is(first, *kind) {
+        if is_header_of_kind(first, *kind) {
             return ip_class(*kind, first);
         }
         ip_packets = others;
@@ -397,30 +401,30 @@ const fn class_of(first: u8) -> Class {
     NO_CLASS
 }
 
-const fn ip_class(kind: Kind, first: u8) -> Class {
+const fn ip_class(kind: Kind, first: u8) -> FirstByteClass {
     let ip_bytes = first >> field::IP_BYTES.bit;
     match table::IP_PAYLOAD[ip_bytes as usize] {
-        Some(0) => Class {
+        Some(0) => FirstByteClass {
             detail: ip_bytes,
-            ..class(kind, 1, None)
+            ..packet_class(kind, 1, None)
         },
         Some(size) if size < 8 => {
-            let payload = Field {
+            let payload = FieldLayout {
                 byte: 1,
                 bit: 0,
                 width: 8 * size as u32,
                 shift: 0,
             };
-            Class {
+            FirstByteClass {
                 detail: ip_bytes,
-                ..class(kind, 1 + size, Some(payload))
+                ..packet_class(kind, 1 + size, Some(payload))
             }
         }
         _ => NO_CLASS,
     }
 }
 
-const fn class(kind: Kind, length: u8, payload: Option<Field>) -> Class {
+const fn packet_class(kind: Kind, length: u8, payload: Option<FieldLayout>) -> FirstByteClass {
     let (shift, mask) = match payload {
         None => (0, 0),
         Some(field) => (
@@ -428,7 +432,7 @@ const fn class(kind: Kind, length: u8, payload: Option<Field>) -> Class {
             u64::MAX >> (64 - field.width),
         ),
     };
-    Class {
+    FirstByteClass {
         kind: kind as u8,
         detail: 0,
         length,

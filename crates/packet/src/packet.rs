@@ -1,6 +1,6 @@
 //! One packet as a value, and its names, rows and fields.
 
-use crate::table::{Kind, Row, ROWS};
+use crate::table::{Kind, PacketDeclaration, ROWS};
 
 /// One packet: its position and its contents. Its bytes are `data[offset..offset + length]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,14 +133,14 @@ pub enum PacketKind {
 impl Kind {
     /// The packet's declaration.
     #[inline]
-    pub const fn row(self) -> &'static Row {
+    pub const fn declaration(self) -> &'static PacketDeclaration {
         &ROWS[self as usize]
     }
 
     /// The packet's name: as in the chapter (`TIP.PGE`), `TNT.64` for the long TNT.
     #[inline]
     pub const fn name(self) -> &'static str {
-        self.row().name
+        self.declaration().name
     }
 }
 
@@ -190,7 +190,7 @@ impl PacketKind {
 
     /// True if a block does not go on after this packet: BEP, OVF and those that Table 33-15 forbids inside.
     pub fn ends_block(&self) -> bool {
-        matches!(self, Self::Bep { .. } | Self::Ovf) || !self.kind().row().in_block
+        matches!(self, Self::Bep { .. } | Self::Ovf) || !self.kind().declaration().in_block
     }
 
     /// Calls `take` with the name and value of each field, in declared order, named as in the Python table; a

@@ -3,26 +3,26 @@
 use crate::error::PacketError;
 use crate::packet::{Ip, PacketKind, Tnt};
 use crate::scan::PSB;
-use crate::table::{self, field, Field, Kind, Row, ROWS};
+use crate::table::{self, field, FieldLayout, Kind, PacketDeclaration, ROWS};
 
 /// Bytes of the items of an open block.
 pub(crate) type ItemSize = Option<u8>;
 
 #[derive(Clone, Copy)]
-enum Opcode {
+enum HeaderByte {
     Defined(Kind),
     Escape,
     Undefined,
 }
 
 /// By first byte. MODE packets share theirs; it stands here for MODE.Exec, the first of them in the table.
-const FIRST: [Opcode; 256] = dispatch(0);
+const FIRST: [HeaderByte; 256] = most_specific_packets(0);
 /// By the byte after the escape.
-const SECOND: [Opcode; 256] = dispatch(1);
+const SECOND: [HeaderByte; 256] = most_specific_packets(1);
 
 /// For each value of header byte `index` the packet with the most specific mask.
-const fn dispatch(index: usize) -> [Opcode; 256] {
-    let mut opcodes = [Opcode::Undefined; 256];
+const fn most_specific_packets(index: usize) -> [HeaderByte; 256] {
+    let mut opcodes = [HeaderByte::Undefined; 256];
     let mut value = 0;
     while value < 256 {
         let mut bits = 0;
@@ -36,28 +36,28 @@ const fn dispatch(index: usize) -> [Opcode; 256] {
                 && row.mask[index].count_ones() > bits
             {
                 bits = row.mask[index].count_ones();
-                opcodes[value] = Opcode::Defined(row.kind);
+                opcodes[value] = HeaderByte::Defined(row.kind);
             }
             i += 1;
         }
         value += 1;
     }
     if index == 0 {
-        opcodes[table::ESCAPE as usize] = Opcode::Escape;
+        opcodes[table::ESCAPE as usize] = HeaderByte::Escape;
     }
     opcodes
 }
 
-const BIP: &Row = Kind::Bip.row();
-const EXEC: &Row = Kind::ModeExec.row();
-const TSX: &Row = Kind::ModeTsx.row();
-const MNT: &Row = Kind::Mnt.row();
+const BIP: &PacketDeclaration = Kind::Bip.declaration();
+const EXEC: &PacketDeclaration = Kind::ModeExec.declaration();
+const TSX: &PacketDeclaration = Kind::ModeTsx.declaration();
+const MNT: &PacketDeclaration = Kind::Mnt.declaration();
 
 /// The results of a short TNT, if `first` is one outside a block.
 #[inline]
 pub(crate) fn short_tnt(first: u8) -> Option<Tnt> {
-    matches!(FIRST[first as usize], Opcode::Defined(Kind::Tnt))
-        .then(|| tnt(u64::from(first >> field::TNT_BITS.bit)))
+    matches!(FIRST[first as usize], HeaderByte::Defined(Kind::Tnt))
+        .then(|| tnt_below_stop_bit(u64::from(first >> field::TNT_BITS.bit)))
 }
 
 /// The packet at the start of `rest`, which is at `offset`, and its length. `rest` is not empty.
@@ -71,9 +71,9 @@ pub(crate) fn read(
         return Err(PacketError::Truncated { offset });
     };
     let kind = match FIRST[first as usize] {
-        Opcode::Defined(kind) => kind,
-        Opcode::Escape => return read_escaped(rest, offset),
-        Opcode::Undefined => {
+        HeaderByte::Defined(kind) => kind,
+        HeaderByte::Escape => return read_escaped(rest, offset),
+        HeaderByte::Undefined => {
             return Err(PacketError::UnknownOpcode {
                 offset,
                 first,
@@ -89,7 +89,7 @@ pub(crate) fn read(
                 return read_item(rest, offset, block);
             }
             (
-                PacketKind::Tnt(tnt(u64::from(first >> field::TNT_BITS.bit))),
+                PacketKind::Tnt(tnt_below_stop_bit(u64::from(first >> field::TNT_BITS.bit))),
                 1,
             )
         }
@@ -99,7 +99,7 @@ pub(crate) fn read(
         Kind::TipPgd => return ip(PacketKind::TipPgd),
         Kind::Fup => return ip(PacketKind::Fup),
         Kind::Mtc => {
-            let length = sized(rest, offset, kind)?;
+            let length = checked_packet_size(rest, offset, kind)?;
             (
                 PacketKind::Mtc {
                     ctc: get(rest, field::MTC_CTC) as u8,
@@ -108,7 +108,7 @@ pub(crate) fn read(
             )
         }
         Kind::Tsc => {
-            let length = sized(rest, offset, kind)?;
+            let length = checked_packet_size(rest, offset, kind)?;
             (
                 PacketKind::Tsc {
                     tsc: get(rest, field::TSC_TSC),
@@ -138,21 +138,22 @@ fn read_escaped(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), Packe
         first: table::ESCAPE,
         second: Some(second),
     };
-    let Opcode::Defined(kind) = SECOND[second as usize] else {
+    let HeaderByte::Defined(kind) = SECOND[second as usize] else {
         return Err(unknown);
     };
     // Headers of more than two bytes.
-    if kind == Kind::Psb && (!rest.iter().zip(&PSB).all(|(byte, psb)| byte == psb) || goes_on(rest))
+    if kind == Kind::Psb
+        && (!rest.iter().zip(&PSB).all(|(byte, psb)| byte == psb) || is_longer_than_one_psb(rest))
     {
         return Err(PacketError::BrokenPsb { offset });
     }
     if kind == Kind::Mnt && rest.get(2).is_some_and(|&byte| byte != MNT.header[2]) {
         return Err(unknown);
     }
-    let length = sized(rest, offset, kind)?;
-    let at = |field: Field| get(rest, field);
-    let byte = |field: Field| get(rest, field) as u8;
-    let flag = |field: Field| get(rest, field) != 0;
+    let length = checked_packet_size(rest, offset, kind)?;
+    let at = |field: FieldLayout| get(rest, field);
+    let byte = |field: FieldLayout| get(rest, field) as u8;
+    let flag = |field: FieldLayout| get(rest, field) != 0;
     let packet = match kind {
         Kind::Psb => PacketKind::Psb,
         Kind::PsbEnd => PacketKind::PsbEnd,
@@ -161,7 +162,7 @@ fn read_escaped(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), Packe
             if code < 2 {
                 return Err(PacketError::EmptyTnt { offset });
             }
-            PacketKind::Tnt64(tnt(code))
+            PacketKind::Tnt64(tnt_below_stop_bit(code))
         }
         Kind::Tma => PacketKind::Tma {
             ctc: at(field::TMA_CTC) as u16,
@@ -223,7 +224,7 @@ fn read_escaped(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), Packe
 
 /// Whether the run of 02H 82H that begins with `psb` is longer than one PSB and is not two. A run ends with its PSB
 /// (`find_psb`).
-fn goes_on(psb: &[u8]) -> bool {
+fn is_longer_than_one_psb(psb: &[u8]) -> bool {
     let more = psb.get(PSB.len()..).unwrap_or(&[]);
     let pairs = more
         .chunks_exact(2)
@@ -239,14 +240,14 @@ fn goes_on(psb: &[u8]) -> bool {
 fn read_ip(rest: &[u8], offset: usize) -> Result<(Ip, usize), PacketError> {
     let ip_bytes = get(rest, field::IP_BYTES) as u8;
     let Some(Some(size)) = table::IP_PAYLOAD.get(ip_bytes as usize) else {
-        return Err(reserved(rest, offset, 0));
+        return Err(reserved_bits_error(rest, offset, 0));
     };
     let length = 1 + *size as usize;
-    check(rest, offset, length)?;
+    check_length(rest, offset, length)?;
     Ok((
         Ip {
             ip_bytes,
-            payload: word(rest, 1, *size as usize),
+            payload: read_little_endian(rest, 1, *size as usize),
         },
         length,
     ))
@@ -279,7 +280,7 @@ fn read_mode(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), PacketEr
     let Some(&byte) = rest.get(1) else {
         return Err(PacketError::Truncated { offset });
     };
-    let flag = |field: Field| get(rest, field) != 0;
+    let flag = |field: FieldLayout| get(rest, field) != 0;
     let (packet, (mask, value)) = if byte & EXEC.mask[1] == EXEC.header[1] {
         let exec = PacketKind::ModeExec {
             csl: flag(field::MODE_EXEC_CSL),
@@ -294,10 +295,10 @@ fn read_mode(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), PacketEr
         };
         (tsx, table::MODE_TSX_INVALID)
     } else {
-        return Err(reserved(rest, offset, 1));
+        return Err(reserved_bits_error(rest, offset, 1));
     };
     if byte & mask == value {
-        return Err(reserved(rest, offset, 1));
+        return Err(reserved_bits_error(rest, offset, 1));
     }
     Ok((packet, 2))
 }
@@ -312,13 +313,13 @@ fn read_ptw(rest: &[u8], offset: usize, second: u8) -> Result<(PacketKind, usize
         });
     };
     let length = 2 + *size as usize;
-    check(rest, offset, length)?;
+    check_length(rest, offset, length)?;
     let ip = get(rest, field::PTW_IP) != 0;
     Ok((
         PacketKind::Ptw {
             ip,
             payload_bytes,
-            payload: word(rest, 2, *size as usize),
+            payload: read_little_endian(rest, 2, *size as usize),
         },
         length,
     ))
@@ -330,35 +331,35 @@ fn read_item(
     block: ItemSize,
 ) -> Result<(PacketKind, usize), PacketError> {
     let size = block.unwrap_or(8) as usize;
-    check(rest, offset, 1 + size)?;
+    check_length(rest, offset, 1 + size)?;
     let id = get(rest, field::BIP_ID) as u8;
     Ok((
         PacketKind::Bip {
             id,
             sz: size == 4,
-            payload: word(rest, 1, size),
+            payload: read_little_endian(rest, 1, size),
         },
         1 + size,
     ))
 }
 
 fn read_trig(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), PacketError> {
-    let length = sized(rest, offset, Kind::Trig)?;
+    let length = checked_packet_size(rest, offset, Kind::Trig)?;
     let icntv = get(rest, field::TRIG_ICNTV) != 0;
     let more = table::TRIG_PAYLOAD[usize::from(icntv)].unwrap_or(0) as usize;
-    check(rest, offset, length + more)?;
+    check_length(rest, offset, length + more)?;
     let packet = PacketKind::Trig {
         ip: get(rest, field::TRIG_IP) != 0,
         mult: get(rest, field::TRIG_MULT) != 0,
         trbv: get(rest, field::TRIG_TRBV) as u8,
-        icnt: icntv.then(|| word(rest, length, more) as u16),
+        icnt: icntv.then(|| read_little_endian(rest, length, more) as u16),
     };
     Ok((packet, length + more))
 }
 
 /// The results below the stop bit of `code`, which is at least 2.
 #[inline]
-fn tnt(code: u64) -> Tnt {
+fn tnt_below_stop_bit(code: u64) -> Tnt {
     let count = code.checked_ilog2().unwrap_or(0);
     Tnt {
         count: count as u8,
@@ -367,7 +368,7 @@ fn tnt(code: u64) -> Tnt {
 }
 
 #[inline]
-fn check(rest: &[u8], offset: usize, length: usize) -> Result<(), PacketError> {
+fn check_length(rest: &[u8], offset: usize, length: usize) -> Result<(), PacketError> {
     if rest.len() < length {
         return Err(PacketError::Truncated { offset });
     }
@@ -375,17 +376,17 @@ fn check(rest: &[u8], offset: usize, length: usize) -> Result<(), PacketError> {
 }
 
 #[inline]
-fn sized(rest: &[u8], offset: usize, kind: Kind) -> Result<usize, PacketError> {
-    let length = kind.row().size as usize;
-    check(rest, offset, length).map(|()| length)
+fn checked_packet_size(rest: &[u8], offset: usize, kind: Kind) -> Result<usize, PacketError> {
+    let length = kind.declaration().size as usize;
+    check_length(rest, offset, length).map(|()| length)
 }
 
 #[cold]
-fn reserved(rest: &[u8], offset: usize, at: usize) -> PacketError {
+fn reserved_bits_error(rest: &[u8], offset: usize, at: usize) -> PacketError {
     let first = rest.first().copied().unwrap_or(0);
     let packet = match FIRST[first as usize] {
-        Opcode::Defined(Kind::ModeExec) => "MODE",
-        Opcode::Defined(kind) => kind.name(),
+        HeaderByte::Defined(Kind::ModeExec) => "MODE",
+        HeaderByte::Defined(kind) => kind.name(),
         _ => "packet",
     };
     PacketError::Reserved {
@@ -397,7 +398,7 @@ fn reserved(rest: &[u8], offset: usize, at: usize) -> PacketError {
 
 /// The low `size` (at most 8) bytes from `at` on; bytes past the end read as 0.
 #[inline]
-pub(crate) fn word(rest: &[u8], at: usize, size: usize) -> u64 {
+pub(crate) fn read_little_endian(rest: &[u8], at: usize, size: usize) -> u64 {
     let mut bytes = [0; 8];
     if let Some(eight) = rest.get(at..at + 8) {
         bytes.copy_from_slice(eight);
@@ -408,18 +409,19 @@ pub(crate) fn word(rest: &[u8], at: usize, size: usize) -> u64 {
             .zip(some)
             .for_each(|(to, from)| *to = *from);
     }
-    u64::from_le_bytes(bytes) & ones(8 * size as u32)
+    u64::from_le_bytes(bytes) & low_bits_mask(8 * size as u32)
 }
 
 /// The value of a field; the packet is in `rest` in whole.
 #[inline]
-pub(crate) fn get(rest: &[u8], field: Field) -> u64 {
+pub(crate) fn get(rest: &[u8], field: FieldLayout) -> u64 {
     let size = (field.bit + field.width).div_ceil(8) as usize;
-    (word(rest, field.byte, size) >> field.bit & ones(field.width)) << field.shift
+    (read_little_endian(rest, field.byte, size) >> field.bit & low_bits_mask(field.width))
+        << field.shift
 }
 
 #[inline]
-const fn ones(width: u32) -> u64 {
+const fn low_bits_mask(width: u32) -> u64 {
     match u64::MAX.checked_shr(64 - width) {
         Some(mask) => mask,
         None => 0,

@@ -9,7 +9,8 @@ use crate::read::{read, short_tnt, ItemSize};
 /// Reads one packet after the other and knows whether it is between BBP and BEP (section 33.4.1.1).
 ///
 /// Every call of [`next`](Scanner::next) that gives a packet moves on. An error is given once, with the scanner still
-/// at the bad packet; after it `next` gives `None` until [`resync`](Scanner::resync) or [`seek`](Scanner::seek).
+/// at the bad packet; after it `next` gives `None` until [`seek_next_psb`](Scanner::seek_next_psb) or
+/// [`seek_to`](Scanner::seek_to).
 #[derive(Clone, Debug)]
 pub struct Scanner<'a> {
     data: &'a [u8],
@@ -50,7 +51,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// From the next packet to the end; empty after an error.
-    pub(crate) fn rest(&self) -> &'a [u8] {
+    pub(crate) fn remaining_bytes(&self) -> &'a [u8] {
         self.rest
     }
 
@@ -65,7 +66,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Continues at byte `position`, a packet boundary outside a block.
-    pub fn seek(&mut self, position: usize) {
+    pub fn seek_to(&mut self, position: usize) {
         *self = Self::within(self.data, self.base, position);
     }
 
@@ -77,11 +78,11 @@ impl<'a> Scanner<'a> {
 
     /// Continues at the next PSB (after an error: that follows the bad packet's first byte) and returns its offset.
     /// Without one it returns `None` and the scanner is at the end.
-    pub fn resync(&mut self) -> Option<usize> {
+    pub fn seek_next_psb(&mut self) -> Option<usize> {
         let stopped = self.rest.is_empty();
         let from = self.position.saturating_add(usize::from(stopped));
         let found = find_psb(self.data, from.saturating_sub(self.base)).map(|at| at + self.base);
-        self.seek(found.unwrap_or(self.base + self.data.len()));
+        self.seek_to(found.unwrap_or(self.base + self.data.len()));
         found
     }
 
@@ -94,7 +95,7 @@ impl<'a> Scanner<'a> {
             // Most packets of most streams: worth a place in the caller's loop.
             if let Some(tnt) = short_tnt(first) {
                 let offset = self.position;
-                self.advance(1);
+                self.advance_past_packet(1);
                 return Some(Ok(Packet {
                     offset,
                     length: 1,
@@ -117,7 +118,7 @@ impl<'a> Scanner<'a> {
                 _ => Ok((kind, length)),
             })
             .inspect_err(|_| self.rest = &[])?;
-        self.advance(length);
+        self.advance_past_packet(length);
         if let PacketKind::Bbp { sz, .. } = kind {
             self.block = Some(if sz { 4 } else { 8 });
         } else if self.block.is_some() && kind.ends_block() {
@@ -131,7 +132,7 @@ impl<'a> Scanner<'a> {
     }
 
     #[inline]
-    fn advance(&mut self, length: usize) {
+    fn advance_past_packet(&mut self, length: usize) {
         self.position += length;
         self.rest = self.rest.get(length..).unwrap_or_default();
     }

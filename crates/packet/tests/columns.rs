@@ -73,7 +73,7 @@ proptest! {
             prop_assert_eq!(scanner.block(), reference.block());
             if let Err(error) = result {
                 prop_assert_eq!(reference.next(), Some(Err(error)));
-                prop_assert_eq!(scanner.resync(), reference.resync());
+                prop_assert_eq!(scanner.seek_next_psb(), reference.seek_next_psb());
             } else if columns.len() < limit {
                 prop_assert_eq!(reference.next(), None);
                 break;

@@ -39,11 +39,11 @@ fn an_error_is_returned_once_and_resync_continues_at_the_next_psb() {
     assert!(scanner.next().unwrap().is_ok());
     assert_eq!(scanner.next().unwrap().unwrap_err().offset(), 1);
     assert!(scanner.next().is_none());
-    assert_eq!(scanner.resync(), Some(9));
+    assert_eq!(scanner.seek_next_psb(), Some(9));
     assert_eq!(scanner.next().unwrap().unwrap().kind, PacketKind::Psb);
     assert!(scanner.next().unwrap().is_ok());
     assert!(scanner.next().is_none());
-    assert_eq!(scanner.resync(), None);
+    assert_eq!(scanner.seek_next_psb(), None);
     assert_eq!(scanner.position(), data.len());
 }
 
@@ -75,7 +75,7 @@ proptest! {
                 Some(Err(error)) => {
                     prop_assert_eq!(error.offset(), end);
                     prop_assert!(scanner.next().is_none());
-                    match scanner.resync() {
+                    match scanner.seek_next_psb() {
                         Some(at) => {
                             prop_assert!(at > end);
                             end = at;
@@ -130,7 +130,7 @@ fn a_psb_ends_a_run_of_its_bytes_also_when_read_from_the_start() {
                 match scanner.next() {
                     Some(Ok(packet)) => found.push(packet.offset),
                     Some(Err(error)) if error.is_truncated() => break,
-                    Some(Err(_)) if scanner.resync().is_some() => {}
+                    Some(Err(_)) if scanner.seek_next_psb().is_some() => {}
                     _ => break,
                 }
             }

@@ -32,7 +32,7 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 use callbacks::syscalls::with_data;
 use callbacks::{blocks, syscalls};
 use fatal_error::print_error;
-use interface::plugin_api::{self, Callbacks};
+use interface::plugin_api::{self, PluginCallbacks};
 use interface::signals;
 use process::lifecycle;
 use shared::config::{self, RecordingConfig};
@@ -44,9 +44,9 @@ pub static mut qemu_plugin_version: c_int = 1;
 
 #[used]
 #[link_section = ".init_array"]
-static CONSTRUCTOR: extern "C" fn() = constructor;
+static CONSTRUCTOR: extern "C" fn() = run_before_main;
 
-extern "C" fn constructor() {
+extern "C" fn run_before_main() {
     // SAFETY: before main, in the only thread.
     unsafe { qemu_plugin_version = plugin_api::requested_version() };
     signals::record_inherited_ignores();
@@ -55,7 +55,7 @@ extern "C" fn constructor() {
 
 /// The beginning of QEMU's qemu_info_t.
 #[repr(C)]
-pub struct Info {
+pub struct QemuInfo {
     target: *const c_char,
     _minimum: c_int,
     current: c_int,
@@ -69,11 +69,11 @@ pub struct Info {
 #[no_mangle]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: u64,
-    info: *const Info,
+    info: *const QemuInfo,
     _argc: c_int,
     _argv: *const *const c_char,
 ) -> c_int {
-    match install(id, &*info) {
+    match install_plugin(id, &*info) {
         Ok(()) => 0,
         Err(problem) => {
             print_error(&problem);
@@ -82,23 +82,23 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-unsafe fn install(id: u64, info: &Info) -> Result<(), String> {
+unsafe fn install_plugin(id: u64, info: &QemuInfo) -> Result<(), String> {
     if info.system || CStr::from_ptr(info.target).to_bytes() != b"x86_64" {
         return Err("the plugin is for qemu-x86_64, QEMU's user mode".to_string());
     }
-    let api = plugin_api::PluginApi::load(info.current)
+    let api = plugin_api::PluginApi::load_functions(info.current)
         .map_err(|name| format!("this QEMU has no {name}"))?;
-    let shared = lifecycle::start_process(api, RecordingConfig::load()?)?;
-    let plain = Callbacks {
+    let shared = lifecycle::start_process(api, RecordingConfig::load_settings()?)?;
+    let plain = PluginCallbacks {
         translation: blocks::on_translation as *const c_void,
         syscall: syscalls::on_syscall as *const c_void,
         syscall_return: syscalls::on_syscall_return as *const c_void,
     };
-    let with_data = Callbacks {
+    let with_data = PluginCallbacks {
         translation: with_data::on_translation as *const c_void,
         syscall: with_data::on_syscall as *const c_void,
         syscall_return: with_data::on_syscall_return as *const c_void,
     };
-    shared.api.register(id, &plain, &with_data);
+    shared.api.register_callbacks(id, &plain, &with_data);
     Ok(())
 }

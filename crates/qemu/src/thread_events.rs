@@ -21,12 +21,12 @@ use crate::fatal_error::exit_with_error;
 use crate::shared::block_counters::BlockCounters;
 use crate::shared::recorder_link::{new_message, Message};
 use crate::shared::shared_state::{shared, SharedState};
-use crate::shared::signal_frames::Interruption;
+use crate::shared::signal_frames::SignalInterruption;
 use crate::shared::trace_selection::ProcessRanges;
 use crate::thread::executed_path::TruthSource;
 use crate::thread::thread_counters::ThreadCounters;
 use crate::thread::thread_state::{
-    InheritedState, Thread, ATTEND_EDGE, ATTEND_SWITCH, CHECK_INTERVAL,
+    StateKeptOverExec, Thread, ATTEND_EDGE, ATTEND_SWITCH, CHECK_INTERVAL,
 };
 use crate::thread::translation_block::{BlockExit, TranslationBlock, OUTSIDE};
 
@@ -37,53 +37,53 @@ impl Thread {
     /// Ends the trace of a thread that is not in user code. `flags` are those of an exit message.
     pub(crate) fn end_trace(&mut self, status: u32, flags: u8) {
         let shared = shared();
-        self.unit.disable();
-        self.flush(shared);
+        self.unit.disable_tracing();
+        self.send_buffered_records(shared);
         if self.truth.is_written() {
             let records = self.path.end_records(self.tid, status);
-            shared.send(self.new_message(MessageKind::Truth), &records);
+            shared.send_message(self.new_message(MessageKind::Truth), &records);
         }
         let mut message = self.new_message(EventKind::Exit);
         message.ip = status.into();
         message.target = self.end_counting(shared).unwrap_or(message.target);
         message.flags = flags;
-        shared.send(message, &[]);
-        shared.clock.publish(self.now());
+        shared.send_message(message, &[]);
+        shared.clock.publish_clock(self.clock_in_instructions());
         if self.tid == shared.pid() {
-            let inherited = self.inherited_state();
+            let inherited = self.state_to_keep_over_exec();
             shared.with_locked(|locked| locked.first_thread_state = inherited);
         }
     }
 
     /// Ends the trace of a thread that continues in another program, and returns what that program needs.
-    pub(crate) fn end_trace_for_exec(&mut self) -> InheritedState {
+    pub(crate) fn end_trace_for_exec(&mut self) -> StateKeptOverExec {
         let shared = shared();
-        self.unit.disable();
-        self.flush(shared);
-        shared.clock.publish(self.now());
+        self.unit.disable_tracing();
+        self.send_buffered_records(shared);
+        shared.clock.publish_clock(self.clock_in_instructions());
         // Packets carry the counts too, but there may be none: the last instructions may be outside of the filters.
         let mut message = self.new_message(MessageKind::Counts);
         message.target = self.end_counting(shared).unwrap_or(message.target);
-        shared.send(message, &[]);
-        self.inherited_state()
+        shared.send_message(message, &[]);
+        self.state_to_keep_over_exec()
     }
 
     /// Sends all that is held back.
-    pub(crate) fn flush(&mut self, shared: &SharedState) {
+    pub(crate) fn send_buffered_records(&mut self, shared: &SharedState) {
         if self.truth.is_written() {
             let records = self.path.take_records(self.tid);
             if !records.is_empty() {
-                shared.send(self.new_message(MessageKind::Truth), &records);
+                shared.send_message(self.new_message(MessageKind::Truth), &records);
             }
         }
         if shared.config.is_partial() {
             let mut message = self.new_message(MessageKind::Traced);
             [message.target, message.extra] = self.traced_totals();
-            shared.send(message, &[]);
+            shared.send_message(message, &[]);
         }
         if !self.unit.output().is_empty() {
             if !shared.clock.is_full() {
-                shared.send(self.new_message(MessageKind::Packets), self.unit.output());
+                shared.send_message(self.new_message(MessageKind::Packets), self.unit.output());
             }
             self.unit.discard_output();
         }
@@ -92,15 +92,15 @@ impl Thread {
     pub(crate) fn flush_in_kernel(&mut self, shared: &SharedState) {
         // The snapshot of a thread that waits in the kernel shows what it waits for.
         if self.snapshot || self.unit.output().len() >= FLUSH_SIZE_IN_KERNEL {
-            self.flush(shared);
+            self.send_buffered_records(shared);
         }
     }
 
     /// Creates a message with the pid in `ip`, retired instructions in `target` and branches in `extra`.
     pub(crate) fn new_message(&self, kind: impl Into<u8>) -> Message {
-        let mut message = new_message(kind, self.tid, self.now());
+        let mut message = new_message(kind, self.tid, self.clock_in_instructions());
         message.ip = u64::from(shared().pid());
-        message.target = self.retired();
+        message.target = self.retired_instructions();
         message.extra = self.branches;
         message
     }
@@ -114,7 +114,7 @@ const FLUSH_SIZE: usize = 32 * 1024;
 #[inline(never)]
 pub(crate) fn run_periodic_check(thread: &mut Thread, count: u32) -> u32 {
     let shared = shared();
-    let clock = thread.now() + u64::from(count);
+    let clock = thread.clock_in_instructions() + u64::from(count);
     thread.next_check = clock + CHECK_INTERVAL;
     let done = thread.pass_edges_in_block(count);
     thread.clock.store(clock, Ordering::Relaxed);
@@ -126,7 +126,7 @@ pub(crate) fn run_periodic_check(thread: &mut Thread, count: u32) -> u32 {
     {
         if thread.path.is_at_boundary() {
             thread.answered_requests = requests;
-            thread.flush(shared);
+            thread.send_buffered_records(shared);
         } else {
             thread.next_check = clock;
         }
@@ -152,7 +152,7 @@ impl Thread {
     /// Adds up the counts of a thread that ends or continues in another program. Returns the number of its
     /// instructions; None if nothing is counted.
     pub(super) fn end_counting(&self, shared: &SharedState) -> Option<u64> {
-        let cells = self.counters.cells();
+        let cells = self.counters.counter_array();
         shared
             .with_locked(|locked| Some(locked.counters.as_mut()?.add_ended_thread(self.tid, cells)))
     }
@@ -166,12 +166,12 @@ impl Thread {
             self.enter_user_code(start);
             return true;
         }
-        self.restart_inside(start)
+        self.restart_inside_block(start)
     }
 
     /// Enters user code at `start`.
     fn enter_user_code(&mut self, start: u64) {
-        self.raise_clock(shared().clock.latest());
+        self.raise_clock(shared().clock.latest_clock());
         if self.attention.load(Ordering::Acquire) & ATTEND_SWITCH != 0 {
             self.attention.fetch_and(!ATTEND_SWITCH, Ordering::AcqRel);
             self.load_address_ranges();
@@ -184,7 +184,7 @@ impl Thread {
         if self.window.is_traced() {
             self.unit.switch_in(start);
         } else {
-            self.unit.resume(start);
+            self.unit.resume_user_code(start);
         }
         self.track_packet_en();
     }
@@ -196,12 +196,12 @@ impl Thread {
         self.steps.interrupt_before(ip, false, &mut self.path);
         self.path.cut_run();
         self.unit.interrupt(ip);
-        self.raise_clock(shared().clock.latest());
+        self.raise_clock(shared().clock.latest_clock());
         self.load_address_ranges();
         if self.window.is_traced() {
             self.unit.switch_out_and_in(None);
         }
-        self.unit.resume(ip);
+        self.unit.resume_user_code(ip);
         self.path.enter_user_code();
     }
 
@@ -258,8 +258,8 @@ impl Thread {
     }
 
     /// Leaves user code without an instruction: by a signal, or for good.
-    pub(crate) fn leave_by_signal(&mut self, what: Interruption) {
-        let Interruption { ip, faulted } = what;
+    pub(crate) fn leave_by_signal(&mut self, what: SignalInterruption) {
+        let SignalInterruption { ip, faulted } = what;
         let block = self.block;
         if block.exit == BlockExit::Out {
             return;
@@ -320,8 +320,8 @@ impl Thread {
         if self.is_outside() {
             return;
         }
-        match self.cpu.rip() {
-            Some(ip) => self.leave_by_signal(Interruption { ip, faulted }),
+        match self.cpu.read_rip() {
+            Some(ip) => self.leave_by_signal(SignalInterruption { ip, faulted }),
             None => self.lose_path("the thread ended where its last instruction is not known"),
         }
     }
@@ -330,9 +330,9 @@ impl Thread {
     pub(crate) fn lose_path(&mut self, why: &str) {
         let shared = shared();
         self.steps.forget_step();
-        let now = self.now();
+        let now = self.clock_in_instructions();
         let text = format!("{why} (after the block at {:#x})", self.block.start);
-        shared.warn(self.tid, now, &text);
+        shared.send_warning(self.tid, now, &text);
         self.sync_unit_clock();
         if self.window.is_traced() {
             self.unit.overflow(None);
@@ -360,14 +360,14 @@ impl Thread {
         if !window.is_used() {
             return;
         }
-        let own = self.retired();
+        let own = self.retired_instructions();
         let total = shared.clock.add_retired(own - self.window.reported);
         self.window.reported = own;
         let limit = window.instruction_limit(&shared.clock, self.window.phase);
         self.window.due = limit.map_or(u64::MAX, |limit| own + limit.saturating_sub(total));
         if self.window.due != u64::MAX {
             let ahead = self.window.due - own;
-            self.next_check = self.next_check.min(self.now() + ahead);
+            self.next_check = self.next_check.min(self.clock_in_instructions() + ahead);
         }
     }
 
@@ -378,7 +378,11 @@ impl Thread {
         if !shared.config.window.is_used() {
             return 0;
         }
-        let (block, clock, retired) = (self.block, self.now(), self.retired());
+        let (block, clock, retired) = (
+            self.block,
+            self.clock_in_instructions(),
+            self.retired_instructions(),
+        );
         let mut done = 0;
         while let Some(at) = self.window.next_edge(done, count, retired) {
             let now = clock + u64::from(at);
@@ -387,14 +391,14 @@ impl Thread {
                 self.path.add_part(block, done..at);
             }
             done = at;
-            self.pass_edge_at(shared, Some(block.start + block.offset(at)));
+            self.pass_edge_at(shared, Some(block.start + block.instruction_offset(at)));
         }
         self.window.edges_inside = [None; 2];
         self.clock
             .store(clock + u64::from(count), Ordering::Relaxed);
         self.count_towards_window(shared);
         self.clock.store(clock, Ordering::Relaxed);
-        let phase = shared.config.window.phase(&shared.clock);
+        let phase = shared.config.window.current_phase(&shared.clock);
         if phase != self.window.phase || self.window.due <= retired + u64::from(count) {
             self.attention.fetch_or(ATTEND_EDGE, Ordering::AcqRel);
         }
@@ -407,7 +411,7 @@ impl Thread {
         if self.attention.load(Ordering::Relaxed) & ATTEND_EDGE != 0 {
             self.attention.fetch_and(!ATTEND_EDGE, Ordering::AcqRel);
             self.follow_window_phase(shared, Some(block.start));
-            if self.window.due <= self.retired() {
+            if self.window.due <= self.retired_instructions() {
                 return self.pass_edge_at(shared, Some(block.start));
             }
         }
@@ -430,14 +434,14 @@ impl Thread {
         self.attention.fetch_and(!ATTEND_EDGE, Ordering::AcqRel);
         self.follow_window_phase(shared, None);
         self.count_towards_window(shared);
-        if self.window.due <= self.retired() {
+        if self.window.due <= self.retired_instructions() {
             self.pass_edge_at(shared, None);
         }
     }
 
     /// Ends the phase here: before the instruction at `ip` in user code, or in the kernel.
     fn pass_edge_at(&mut self, shared: &SharedState, ip: Option<u64>) {
-        let own = self.retired() - self.window.reported;
+        let own = self.retired_instructions() - self.window.reported;
         if shared.clock.leave_phase(self.window.phase, own) {
             shared.request_attention(ATTEND_EDGE);
         }
@@ -445,7 +449,7 @@ impl Thread {
     }
 
     fn follow_window_phase(&mut self, shared: &SharedState, ip: Option<u64>) {
-        let phase = shared.config.window.phase(&shared.clock);
+        let phase = shared.config.window.current_phase(&shared.clock);
         let was = self.window.is_traced();
         if phase == self.window.phase {
             return;
@@ -465,9 +469,9 @@ impl Thread {
         if let Some(ip) = ip {
             self.unit.interrupt(ip);
         }
-        self.unit.disable();
+        self.unit.disable_tracing();
         if let Some(ip) = ip {
-            self.unit.resume(ip);
+            self.unit.resume_user_code(ip);
         }
         self.track_packet_en();
     }

@@ -12,7 +12,7 @@ use rtit_events::code::{
     filesystem_view, read_mappings, CodeChange, Mapping, MappingContents, ReportedMapping,
     MAX_SENT_MAPPING, PAGE,
 };
-use rtit_x86::{Class, Instruction, Mode, MAX_LENGTH};
+use rtit_x86::{Instruction, InstructionClass, Mode, MAX_LENGTH};
 
 use crate::{procfs, ptrace};
 
@@ -84,7 +84,7 @@ pub(crate) struct AddressSpace {
 
 impl AddressSpace {
     /// Returns the address space of a forked process.
-    pub(crate) fn fork(&self) -> AddressSpace {
+    pub(crate) fn copy_for_fork(&self) -> AddressSpace {
         AddressSpace {
             mappings: self.mappings.clone(),
             decoded: ByAddress::default(),
@@ -259,7 +259,7 @@ impl AddressSpace {
         let files = std::mem::take(&mut self.files);
         self.files = files
             .into_iter()
-            .flat_map(|file| file.without(start, end))
+            .flat_map(|file| file.without_range(start, end))
             .collect();
     }
 
@@ -298,7 +298,8 @@ impl AddressSpace {
         let instruction = rtit_x86::decode(bytes, ip, mode).ok();
         let length = instruction.map_or(count, |instruction| usize::from(instruction.length));
         let bytes = bytes.get(..length).unwrap_or(bytes);
-        let interrupts = instruction.is_some_and(|i| i.class == Class::SoftwareInterrupt);
+        let interrupts =
+            instruction.is_some_and(|i| i.class == InstructionClass::SoftwareInterrupt);
         let inside = ip.saturating_add(length as u64) <= mapping.end;
         if !(mapping.is_stable() && inside && !self.unsettled.contains(&mapping.start)) {
             self.report_code(tid, ip, bytes, changes);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use libc::{c_int, pid_t};
 use rtit_events::{EventKind, Record};
 
-use crate::event_stream::{lock, Batch, TracerState};
+use crate::event_stream::{lock_despite_poison, RecordBatch, TracerState};
 use crate::program_start::{block_signals, create_pipe};
 use crate::truth_output::TruthOutput;
 use crate::{engine, Error};
@@ -29,7 +29,7 @@ pub(crate) struct AttachedTracer {
     pid: pid_t,
     frames: File,
     /// Batches that arrived before all programs were attached.
-    first: Vec<([u64; 3], Batch)>,
+    first: Vec<([u64; 3], RecordBatch)>,
 }
 
 /// Attaches to all threads of `pids`. Shutting down the returned socket, or closing all copies of it, detaches from the
@@ -38,7 +38,8 @@ pub(crate) fn attach_processes(
     pids: &[pid_t],
     truth: TruthOutput,
 ) -> Result<(AttachedTracer, UnixStream), Error> {
-    let (control_out, control_in) = UnixStream::pair().map_err(Error::of_call("socketpair"))?;
+    let (control_out, control_in) =
+        UnixStream::pair().map_err(Error::from_failed_call("socketpair"))?;
     let (frames_out, frames_in) = create_pipe()?;
     let pid = fork_tracing_process()?;
     if pid == 0 {
@@ -56,17 +57,17 @@ pub(crate) fn attach_processes(
         first: Vec::new(),
     };
     loop {
-        let why = match Frame::read(&mut attached.frames) {
-            Ok(Frame::Started) => return Ok((attached, control_in)),
-            Ok(Frame::Batch(counts, batch)) => {
+        let why = match ControlFrame::read(&mut attached.frames) {
+            Ok(ControlFrame::Started) => return Ok((attached, control_in)),
+            Ok(ControlFrame::Batch(counts, batch)) => {
                 attached.first.push((counts, batch));
                 continue;
             }
-            Ok(Frame::Refused(why)) => why,
+            Ok(ControlFrame::Refused(why)) => why,
             Err(error) => format!("the tracing process ended before it began ({error})"),
         };
         drop(control_in);
-        attached.reap();
+        attached.reap_tracing_process();
         return Err(Error::Attach { why });
     }
 }
@@ -76,7 +77,7 @@ impl AttachedTracer {
     pub(crate) fn forward_batches(mut self, shared: &TracerState) {
         let mut ended = false;
         let mut last = Record::new(EventKind::End, 0);
-        let mut take = |counts: [u64; 3], batch: Batch| {
+        let mut take = |counts: [u64; 3], batch: RecordBatch| {
             shared.retired.store(counts[0], Ordering::Relaxed);
             shared.stops.store(counts[1], Ordering::Relaxed);
             shared
@@ -92,7 +93,7 @@ impl AttachedTracer {
         for (counts, batch) in std::mem::take(&mut self.first) {
             take(counts, batch);
         }
-        while let Ok(Frame::Batch(counts, batch)) = Frame::read(&mut self.frames) {
+        while let Ok(ControlFrame::Batch(counts, batch)) = ControlFrame::read(&mut self.frames) {
             take(counts, batch);
         }
         if !ended {
@@ -104,10 +105,10 @@ impl AttachedTracer {
             shared.stream.push_record(warning, Some(text));
             shared.stream.push_record(last, None);
         }
-        self.reap();
+        self.reap_tracing_process();
     }
 
-    fn reap(&self) {
+    fn reap_tracing_process(&self) {
         let mut status = 0;
         loop {
             // SAFETY: `status` outlives the call.
@@ -135,7 +136,7 @@ fn fork_tracing_process() -> Result<pid_t, Error> {
         }
         return Ok(0);
     }
-    let failed = Error::system("fork");
+    let failed = Error::from_last_os_error("fork");
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     if pid < 0 {
@@ -164,7 +165,7 @@ fn run_tracing_process(pids: &[pid_t], truth: TruthOutput, control: UnixStream, 
                 truth,
                 control_watcher,
                 |started| match started {
-                    Ok(()) => write_frame(&frames, &Frame::Started),
+                    Ok(()) => write_frame(&frames, &ControlFrame::Started),
                     Err(error) => {
                         refused = true;
                         send_refusal(&frames, &error);
@@ -177,20 +178,20 @@ fn run_tracing_process(pids: &[pid_t], truth: TruthOutput, control: UnixStream, 
                 let _ = sender.join();
             }
         }
-        Err(error) => send_refusal(&frames, &Error::of_call("pthread_create")(error)),
+        Err(error) => send_refusal(&frames, &Error::from_failed_call("pthread_create")(error)),
     }
     // SAFETY: it has not been waited for unless it ended; its number is not given away before that matters.
     unsafe { libc::kill(control_watcher, libc::SIGKILL) };
 }
 
-fn write_frame(frames: &Mutex<File>, frame: &Frame) {
-    let mut file = lock(frames);
+fn write_frame(frames: &Mutex<File>, frame: &ControlFrame) {
+    let mut file = lock_despite_poison(frames);
     // If the reader is gone, the sender notices.
     let _ = frame.write(&mut *file).and_then(|()| file.flush());
 }
 
 fn send_refusal(frames: &Mutex<File>, error: &Error) {
-    write_frame(frames, &Frame::Refused(error.to_string()));
+    write_frame(frames, &ControlFrame::Refused(error.to_string()));
 }
 
 /// Sends every batch. If the reader is gone, the engine notices at its next event.
@@ -201,10 +202,10 @@ fn send_batches(shared: &TracerState, frames: &Mutex<File>) {
             shared.stops.load(Ordering::Relaxed),
             shared.process_count() as u64,
         ];
-        let frame = Frame::Batch(counts, batch);
-        let sent = frame.write(&mut *lock(frames));
+        let frame = ControlFrame::Batch(counts, batch);
+        let sent = frame.write(&mut *lock_despite_poison(frames));
         if sent.is_err() {
-            shared.stream.abandon();
+            shared.stream.continue_without_reader();
             return;
         }
     }
@@ -215,7 +216,7 @@ fn fork_control_watcher(control: RawFd) -> Result<pid_t, Error> {
     // SAFETY: the child makes system calls only.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
-        return Err(Error::system("fork"));
+        return Err(Error::from_last_os_error("fork"));
     }
     if pid == 0 {
         let keep = control as u32;
@@ -244,25 +245,25 @@ fn fork_control_watcher(control: RawFd) -> Result<pid_t, Error> {
 const LARGEST: u32 = 1 << 30;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Frame {
+pub(crate) enum ControlFrame {
     /// All programs are attached.
     Started,
     /// Attaching failed, for this reason.
     Refused(String),
     /// Retired instructions, stops and living processes so far, and a batch.
-    Batch([u64; 3], Batch),
+    Batch([u64; 3], RecordBatch),
 }
 
-impl Frame {
+impl ControlFrame {
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut body = Vec::new();
         let kind = match self {
-            Frame::Started => 0u32,
-            Frame::Refused(why) => {
+            ControlFrame::Started => 0u32,
+            ControlFrame::Refused(why) => {
                 body.extend_from_slice(why.as_bytes());
                 1
             }
-            Frame::Batch(counts, batch) => {
+            ControlFrame::Batch(counts, batch) => {
                 for count in counts {
                     body.extend_from_slice(&count.to_le_bytes());
                 }
@@ -280,7 +281,7 @@ impl Frame {
     }
 
     /// Reads the next frame; fails at the end and for malformed bytes.
-    pub(crate) fn read(input: &mut impl Read) -> io::Result<Frame> {
+    pub(crate) fn read(input: &mut impl Read) -> io::Result<ControlFrame> {
         let mut head = [0u8; 8];
         input.read_exact(&mut head)?;
         let (kind, size) = (parse_le(&head[..4]) as u32, parse_le(&head[4..]) as u32);
@@ -290,15 +291,17 @@ impl Frame {
         let mut body = vec![0u8; size as usize];
         input.read_exact(&mut body)?;
         match kind {
-            0 => Ok(Frame::Started),
-            1 => Ok(Frame::Refused(String::from_utf8_lossy(&body).into_owned())),
+            0 => Ok(ControlFrame::Started),
+            1 => Ok(ControlFrame::Refused(
+                String::from_utf8_lossy(&body).into_owned(),
+            )),
             2 => parse_batch(&body).ok_or_else(|| io::ErrorKind::InvalidData.into()),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }
 
-fn parse_batch(body: &[u8]) -> Option<Frame> {
+fn parse_batch(body: &[u8]) -> Option<ControlFrame> {
     let (counts, mut rest) = (body.get(..24)?, body.get(24..)?);
     let counts = [&counts[..8], &counts[8..16], &counts[16..]].map(parse_le);
     let records = take_sized(&mut rest)?;
@@ -306,7 +309,7 @@ fn parse_batch(body: &[u8]) -> Option<Frame> {
     while !rest.is_empty() {
         blobs.push(take_sized(&mut rest)?);
     }
-    Some(Frame::Batch(counts, Batch { records, blobs }))
+    Some(ControlFrame::Batch(counts, RecordBatch { records, blobs }))
 }
 
 fn append_sized(body: &mut Vec<u8>, bytes: &[u8]) {
@@ -334,15 +337,15 @@ mod tests {
 
     #[test]
     fn written_frames_are_read() {
-        let batch = Batch {
+        let batch = RecordBatch {
             records: vec![1; 80],
             blobs: vec![vec![], vec![2, 3]],
         };
         let frames = [
-            Frame::Started,
-            Frame::Refused("no".to_owned()),
-            Frame::Batch([1, u64::MAX, 3], batch),
-            Frame::Batch([0; 3], Batch::default()),
+            ControlFrame::Started,
+            ControlFrame::Refused("no".to_owned()),
+            ControlFrame::Batch([1, u64::MAX, 3], batch),
+            ControlFrame::Batch([0; 3], RecordBatch::default()),
         ];
         let mut bytes = Vec::new();
         for frame in &frames {
@@ -350,9 +353,9 @@ mod tests {
         }
         let mut input = &bytes[..];
         for frame in &frames {
-            assert_eq!(&Frame::read(&mut input).unwrap(), frame);
+            assert_eq!(&ControlFrame::read(&mut input).unwrap(), frame);
         }
-        assert!(Frame::read(&mut input).is_err());
+        assert!(ControlFrame::read(&mut input).is_err());
     }
 
     #[test]
@@ -363,7 +366,7 @@ mod tests {
             &[1, 0, 0, 0, 255, 255, 255, 255],
             &[1, 0, 0, 0, 2, 0, 0, 0, 65],
         ] {
-            assert!(Frame::read(&mut &bytes[..]).is_err());
+            assert!(ControlFrame::read(&mut &bytes[..]).is_err());
         }
     }
 }

@@ -40,12 +40,12 @@ impl Error {
         }
     }
 
-    pub(crate) fn system(call: &'static str) -> Error {
-        Error::of_call(call)(io::Error::last_os_error())
+    pub(crate) fn from_last_os_error(call: &'static str) -> Error {
+        Error::from_failed_call(call)(io::Error::last_os_error())
     }
 
     /// Returns a conversion of the errors of a system call.
-    pub(crate) fn of_call(call: &'static str) -> impl Fn(io::Error) -> Error {
+    pub(crate) fn from_failed_call(call: &'static str) -> impl Fn(io::Error) -> Error {
         move |error| Error::System { call, error }
     }
 }

@@ -26,13 +26,13 @@ const MAX_OPEN_TIME: Duration = Duration::from_millis(50);
 
 /// Records, and the blobs that they refer to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Batch {
+pub struct RecordBatch {
     /// A multiple of [`RECORD_SIZE`] bytes.
     pub records: Vec<u8>,
     pub blobs: Vec<Vec<u8>>,
 }
 
-impl Batch {
+impl RecordBatch {
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -46,7 +46,7 @@ impl Batch {
 }
 
 /// Locks a mutex, also after a panic in another thread.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock_despite_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -54,9 +54,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[derive(Default)]
 struct QueueState {
-    open: Batch,
+    open: RecordBatch,
     size: usize,
-    ready: VecDeque<Batch>,
+    ready: VecDeque<RecordBatch>,
     ended: bool,
     abandoned: bool,
 }
@@ -69,8 +69,8 @@ pub(crate) struct EventStream {
 }
 
 impl EventStream {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        lock(&self.state)
+    fn lock_queue(&self) -> MutexGuard<'_, QueueState> {
+        lock_despite_poison(&self.state)
     }
 
     /// Waits while the queue is full.
@@ -83,7 +83,7 @@ impl EventStream {
 
     /// Appends a record with an optional blob, the index of which becomes `extra`. False if the reader is gone.
     pub(crate) fn push_record(&self, mut record: Record, blob: Option<Vec<u8>>) -> bool {
-        let mut state = self.lock();
+        let mut state = self.lock_queue();
         if state.abandoned {
             return false;
         }
@@ -103,8 +103,8 @@ impl EventStream {
     }
 
     /// Appends a complete batch. False if the reader is gone.
-    pub(crate) fn push_batch(&self, batch: Batch) -> bool {
-        let mut state = self.lock();
+    pub(crate) fn push_batch(&self, batch: RecordBatch) -> bool {
+        let mut state = self.lock_queue();
         state.queue_open();
         state = self.wait_for_room(state);
         state.ready.push_back(batch);
@@ -114,22 +114,22 @@ impl EventStream {
 
     /// Ends the stream.
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.lock_queue();
         state.queue_open();
         state.ended = true;
         self.written.notify_all();
     }
 
     /// Lets the writer continue without a reader.
-    pub(crate) fn abandon(&self) {
-        self.lock().abandoned = true;
+    pub(crate) fn continue_without_reader(&self) {
+        self.lock_queue().abandoned = true;
         self.taken.notify_all();
     }
 
     /// Returns the next batch; an empty one if there is none within `timeout`; None at the end.
-    pub(crate) fn next_batch(&self, timeout: Duration) -> Option<Batch> {
+    pub(crate) fn next_batch(&self, timeout: Duration) -> Option<RecordBatch> {
         let start = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.lock_queue();
         loop {
             if let Some(batch) = state.ready.pop_front() {
                 self.taken.notify_one();
@@ -158,7 +158,7 @@ impl EventStream {
 }
 
 impl QueueState {
-    fn take_open(&mut self) -> Batch {
+    fn take_open(&mut self) -> RecordBatch {
         self.size = 0;
         std::mem::take(&mut self.open)
     }
@@ -202,24 +202,24 @@ impl TracerState {
         }
     }
 
-    fn processes(&self) -> MutexGuard<'_, HashMap<pid_t, Option<OwnedFd>>> {
-        lock(&self.processes)
+    fn lock_processes(&self) -> MutexGuard<'_, HashMap<pid_t, Option<OwnedFd>>> {
+        lock_despite_poison(&self.processes)
     }
 
     /// Adds a process that has not been waited for, so that its number cannot be reused.
     pub(crate) fn add_process(&self, pid: pid_t) {
         let fd = ptrace::pidfd_open(pid).ok();
-        self.processes().entry(pid).or_insert(fd);
+        self.lock_processes().entry(pid).or_insert(fd);
     }
 
     /// Removes a process that has ended.
     pub(crate) fn remove_process(&self, pid: pid_t) {
-        self.processes().remove(&pid);
+        self.lock_processes().remove(&pid);
     }
 
     /// Sends a signal to a process; fails with ESRCH if it has ended.
     pub(crate) fn signal_process(&self, pid: pid_t, signal: i32) -> io::Result<()> {
-        match self.processes().get(&pid) {
+        match self.lock_processes().get(&pid) {
             Some(Some(fd)) => ptrace::pidfd_signal(fd, signal),
             // SAFETY: no pointers.
             Some(None) => match unsafe { libc::kill(pid, signal) } {
@@ -232,7 +232,7 @@ impl TracerState {
 
     /// How many processes exist.
     pub(crate) fn process_count(&self) -> usize {
-        self.processes().len() + self.processes_elsewhere.load(Ordering::Relaxed)
+        self.lock_processes().len() + self.processes_elsewhere.load(Ordering::Relaxed)
     }
 
     /// Kills every process; the tracing thread kills those that appear later. Attached programs are detached by the
@@ -242,7 +242,7 @@ impl TracerState {
         if self.attached {
             return;
         }
-        let pids: Vec<pid_t> = self.processes().keys().copied().collect();
+        let pids: Vec<pid_t> = self.lock_processes().keys().copied().collect();
         for pid in pids {
             // It may have ended.
             let _ = self.signal_process(pid, libc::SIGKILL);
@@ -260,7 +260,7 @@ impl TracerState {
 
     /// Returns when the tracing thread ended.
     pub(crate) fn end_time(&self) -> MutexGuard<'_, Option<Instant>> {
-        lock(&self.ended)
+        lock_despite_poison(&self.ended)
     }
 }
 
@@ -290,7 +290,10 @@ mod tests {
             [(1, 0), (2, 1)]
         );
         assert_eq!(batch.blobs, [vec![7], vec![8, 9]]);
-        assert_eq!(stream.next_batch(Duration::ZERO), Some(Batch::default()));
+        assert_eq!(
+            stream.next_batch(Duration::ZERO),
+            Some(RecordBatch::default())
+        );
         assert!(stream.push_record(record(3), Some(vec![])));
         stream.close();
         assert_eq!(
@@ -332,7 +335,7 @@ mod tests {
     #[test]
     fn abandoned_writer_does_not_block() {
         let stream = EventStream::default();
-        stream.abandon();
+        stream.continue_without_reader();
         for clock in 0..(MAX_QUEUED as u64 + 2) * BATCH_SIZE as u64 / 40 {
             assert!(!stream.push_record(record(clock), None));
         }

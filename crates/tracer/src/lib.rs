@@ -43,5 +43,5 @@ mod tracer;
 mod truth_output;
 
 pub use error::Error;
-pub use event_stream::Batch;
+pub use event_stream::RecordBatch;
 pub use tracer::{Options, Stats, Tracer, WindowEdge};

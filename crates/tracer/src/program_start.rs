@@ -160,7 +160,7 @@ impl LaunchPlan {
         // SAFETY: the child makes async-signal-safe calls on memory that was made before, and never returns.
         let pid = unsafe { libc::fork() };
         if pid < 0 {
-            return Err(Error::system("fork"));
+            return Err(Error::from_last_os_error("fork"));
         }
         if pid == 0 {
             // The child's end must not keep its own gate open, or it would wait for ever for a parent that is gone.
@@ -273,7 +273,7 @@ pub(crate) fn create_pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     let mut fds: [c_int; 2] = [-1; 2];
     // SAFETY: two descriptors fit.
     if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(Error::system("pipe2"));
+        return Err(Error::from_last_os_error("pipe2"));
     }
     // SAFETY: the kernel has just made them for us.
     Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
@@ -281,7 +281,7 @@ pub(crate) fn create_pipe() -> Result<(OwnedFd, OwnedFd), Error> {
 
 impl WaitingChild {
     /// Traces the child. If that is forbidden, the child ends and the error explains why.
-    pub(crate) fn seize(&self) -> Result<(), Error> {
+    pub(crate) fn seize_child(&self) -> Result<(), Error> {
         let Err(error) = ptrace::seize(self.pid) else {
             return Ok(());
         };
@@ -292,8 +292,13 @@ impl WaitingChild {
 
     /// Lets the child call exec.
     pub(crate) fn open_gate(&self) -> Result<(), Error> {
-        let mut gate = std::fs::File::from(self.gate.try_clone().map_err(Error::of_call("dup"))?);
-        gate.write_all(&[1]).map_err(Error::of_call("write"))
+        let mut gate = std::fs::File::from(
+            self.gate
+                .try_clone()
+                .map_err(Error::from_failed_call("dup"))?,
+        );
+        gate.write_all(&[1])
+            .map_err(Error::from_failed_call("write"))
     }
 
     /// Returns why the child ended without running the program, if it reported that.

@@ -110,7 +110,7 @@ fn wait_with_options(tid: pid_t, options: c_int) -> io::Result<WaitResult> {
 }
 
 /// Returns the result of a system call, or its error.
-fn check(result: c_long) -> io::Result<c_long> {
+fn check_result(result: c_long) -> io::Result<c_long> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -135,7 +135,7 @@ fn ptrace_request(request: u32, tid: pid_t, address: usize, data: usize) -> io::
             data as *mut c_void,
         )
     };
-    check(result).map(drop)
+    check_result(result).map(drop)
 }
 
 const EVENTS: c_int = libc::PTRACE_O_TRACESYSGOOD
@@ -184,7 +184,7 @@ pub(crate) fn trap_is_pending(tid: pid_t) -> io::Result<bool> {
             found.as_mut_ptr(),
         )
     };
-    check(count)?;
+    check_result(count)?;
     Ok(found.iter().take(count as usize).any(|info| {
         info.si_signo == libc::SIGTRAP && matches!(info.si_code, trap::STEP | trap::HARDWARE)
     }))
@@ -239,7 +239,7 @@ pub(crate) fn set_signal_info(tid: pid_t, info: &libc::siginfo_t) -> io::Result<
 pub(crate) fn send_signal(pid: pid_t, tid: pid_t, signal: c_int) -> io::Result<()> {
     // SAFETY: no pointers.
     let result = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
-    check(result).map(drop)
+    check_result(result).map(drop)
 }
 
 /// Sends a signal to one thread again, with as much of its siginfo as the kernel permits.
@@ -258,7 +258,7 @@ pub(crate) fn requeue_signal(pid: pid_t, tid: pid_t, info: &libc::siginfo_t) -> 
             ptr::from_ref(info),
         )
     };
-    check(result).map(drop)
+    check_result(result).map(drop)
 }
 
 /// SIGTRAP in a signal set.
@@ -315,7 +315,7 @@ pub(crate) fn peek_word(tid: pid_t, address: u64) -> io::Result<u64> {
             ptr::from_mut(&mut word),
         )
     };
-    check(result)?;
+    check_result(result)?;
     Ok(word as u64)
 }
 
@@ -324,11 +324,11 @@ pub(crate) fn set_affinity(tid: pid_t, mask: &[u8]) -> io::Result<()> {
     // SAFETY: the mask is readable for its length.
     let result =
         unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len(), mask.as_ptr()) };
-    check(result).map(drop)
+    check_result(result).map(drop)
 }
 
 /// Returns the CPUs on which this thread may run, one bit each.
-pub(crate) fn affinity() -> io::Result<Vec<u8>> {
+pub(crate) fn read_affinity() -> io::Result<Vec<u8>> {
     let mut mask = vec![0u8; 8192];
     // SAFETY: the mask is writable for its length.
     let size = unsafe {
@@ -339,7 +339,7 @@ pub(crate) fn affinity() -> io::Result<Vec<u8>> {
             mask.as_mut_ptr(),
         )
     };
-    check(size)?;
+    check_result(size)?;
     mask.truncate(size as usize);
     Ok(mask)
 }
@@ -349,7 +349,7 @@ pub(crate) fn pidfd_open(pid: pid_t) -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::{FromRawFd, OwnedFd};
     // SAFETY: no pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    check(fd)?;
+    check_result(fd)?;
     // SAFETY: the kernel has just made it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
@@ -366,7 +366,7 @@ pub(crate) fn pidfd_signal(fd: &std::os::fd::OwnedFd, signal: c_int) -> io::Resu
             0,
         )
     };
-    check(result).map(drop)
+    check_result(result).map(drop)
 }
 
 const PAGE: u64 = 4096;

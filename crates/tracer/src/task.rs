@@ -1,8 +1,8 @@
 //! The state of a traced thread between two of its stops.
 //!
-//! Two fields decide what a stop means: the thread's [`Position`], and whether its user code is in context
-//! ([`Task::reentry`]). A system call, a fault or a signal takes the thread out of context. The event that brings it
-//! back is written only when an instruction has really run, since more signals may come before.
+//! Two fields decide what a stop means: the thread's [`TaskPosition`], and whether its user code is in context
+//! ([`TracedTask::reentry`]). A system call, a fault or a signal takes the thread out of context. The event that brings
+//! it back is written only when an instruction has really run, since more signals may come before.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -50,7 +50,7 @@ pub(crate) struct SystemCall {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Position {
+pub(crate) enum TaskPosition {
     /// The thread has not run yet.
     New,
     /// The thread ran untraced and has not stopped yet.
@@ -88,11 +88,11 @@ pub(crate) struct PendingTrap {
     pub(crate) sent: bool,
 }
 
-pub(crate) struct Task {
+pub(crate) struct TracedTask {
     pub(crate) tid: pid_t,
     pub(crate) pid: pid_t,
     pub(crate) space: Rc<RefCell<AddressSpace>>,
-    pub(crate) position: Position,
+    pub(crate) position: TaskPosition,
     /// Out of context, and why user code will continue; None: in context.
     pub(crate) reentry: Option<ResumeReason>,
     /// Code or mappings have changed: a Switch event must precede the next instruction.
@@ -138,13 +138,13 @@ pub(crate) struct Task {
     pub(crate) run: OpenRun,
 }
 
-impl Task {
-    pub(crate) fn new(tid: pid_t, pid: pid_t, space: Rc<RefCell<AddressSpace>>) -> Task {
-        Task {
+impl TracedTask {
+    pub(crate) fn new(tid: pid_t, pid: pid_t, space: Rc<RefCell<AddressSpace>>) -> TracedTask {
+        TracedTask {
             tid,
             pid,
             space,
-            position: Position::New,
+            position: TaskPosition::New,
             reentry: Some(ResumeReason::Thread),
             code_changed: false,
             delivered: None,
@@ -171,13 +171,13 @@ impl Task {
     }
 
     /// Creates the task of a thread that this one starts.
-    pub(crate) fn child(&self, tid: pid_t, pid: pid_t, shares_memory: bool) -> Task {
+    pub(crate) fn new_child_task(&self, tid: pid_t, pid: pid_t, shares_memory: bool) -> TracedTask {
         let space = if shares_memory {
             self.space.clone()
         } else {
-            Rc::new(RefCell::new(self.space.borrow().fork()))
+            Rc::new(RefCell::new(self.space.borrow().copy_for_fork()))
         };
-        Task {
+        TracedTask {
             traced: self.traced,
             trap_blocked: self.trap_blocked,
             trap_ignored: if pid == self.pid {
@@ -186,18 +186,18 @@ impl Task {
                 Rc::new(Cell::new(self.trap_ignored.get()))
             },
             chose_affinity: self.chose_affinity,
-            ..Task::new(tid, pid, space)
+            ..TracedTask::new(tid, pid, space)
         }
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub(crate) fn tid_as_u32(&self) -> u32 {
         self.tid as u32
     }
 
     /// Returns the next instruction, if the thread is in user code.
     pub(crate) fn next(&self) -> Option<&NextInstruction> {
         match &self.position {
-            Position::User(next) => Some(next),
+            TaskPosition::User(next) => Some(next),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use libc::pid_t;
 
-use crate::event_stream::{lock, Batch, TracerState};
+use crate::event_stream::{lock_despite_poison, RecordBatch, TracerState};
 use crate::program_start::LaunchPlan;
 use crate::truth_output::TruthOutput;
 use crate::{attach_process, engine, error, Error};
@@ -108,7 +108,7 @@ fn spawn_thread(
             let end = end;
             work(&end.0);
         })
-        .map_err(Error::of_call("pthread_create"))
+        .map_err(Error::from_failed_call("pthread_create"))
 }
 
 /// A traced program and all that it starts. Dropping it kills them, or detaches from them if they were attached to. It
@@ -138,7 +138,7 @@ impl Tracer {
             engine::trace_program(shared, &plan, truth, &options, &sender);
         })?;
         let ended = |_| {
-            Err(Error::of_call("start")(io::Error::other(
+            Err(Error::from_failed_call("start")(io::Error::other(
                 "the tracing thread ended",
             )))
         };
@@ -202,7 +202,7 @@ impl Tracer {
 
     /// Returns the events since the last call, in order. The batch is empty if nothing happens within `timeout`; None
     /// after [`crate::EventKind::End`].
-    pub fn next_batch(&self, timeout: Duration) -> Option<Batch> {
+    pub fn next_batch(&self, timeout: Duration) -> Option<RecordBatch> {
         self.shared.stream.next_batch(timeout)
     }
 
@@ -219,7 +219,7 @@ impl Tracer {
     /// Kills every process, or detaches from attached ones. The remaining events still arrive.
     pub fn kill(&self) {
         self.shared.kill_all();
-        let control = lock(&self.control).take();
+        let control = lock_despite_poison(&self.control).take();
         if let Some(control) = control {
             // The other end may be gone.
             let _ = control.shutdown(Shutdown::Both);
@@ -262,7 +262,7 @@ impl Drop for Tracer {
             std::mem::forget(self.thread.take());
             return;
         }
-        self.shared.stream.abandon();
+        self.shared.stream.continue_without_reader();
         self.kill();
         if let Some(thread) = self.thread.take() {
             // A panic in there has been printed, and its tracees have died with it.

@@ -104,7 +104,7 @@ impl TruthOutput {
         self.write_or_close(|writer| writer.end_thread(tid, status))
     }
 
-    pub(crate) fn finish(&mut self) -> Option<String> {
-        self.write_or_close(TruthWriter::finish)
+    pub(crate) fn finish_file(&mut self) -> Option<String> {
+        self.write_or_close(TruthWriter::mark_complete)
     }
 }

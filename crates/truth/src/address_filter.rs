@@ -22,14 +22,14 @@ pub struct FilterRange {
 /// that leaves a range sequentially stays traced until the next taken branch. So the truth must begin a run exactly
 /// there.
 #[derive(Clone, Debug, Default)]
-pub struct Selector {
+pub struct TracedPathSelector {
     filters: Vec<FilterRange>,
     stops: Vec<FilterRange>,
     stopped: bool,
     off: bool,
 }
 
-impl Selector {
+impl TracedPathSelector {
     /// Creates a selector. Without filter ranges everything passes. Where a filter range and a stop range overlap, the
     /// stop range applies.
     pub fn new(filters: Vec<(u64, u64)>, stops: Vec<(u64, u64)>) -> Self {
@@ -42,7 +42,7 @@ impl Selector {
             });
             ranges.collect()
         };
-        Selector {
+        TracedPathSelector {
             filters: numbered(filters, false),
             stops: numbered(stops, true),
             stopped: false,
@@ -72,8 +72,8 @@ impl Selector {
         if self.off {
             return false;
         }
-        self.stopped = self.stopped || within(&self.stops, run.start);
-        !self.stopped && (self.filters.is_empty() || within(&self.filters, run.start))
+        self.stopped = self.stopped || is_in_any_range(&self.stops, run.start);
+        !self.stopped && (self.filters.is_empty() || is_in_any_range(&self.filters, run.start))
     }
 
     /// Returns whether TraceStop has ended this thread's trace.
@@ -82,7 +82,7 @@ impl Selector {
     }
 }
 
-fn within(ranges: &[FilterRange], ip: u64) -> bool {
+fn is_in_any_range(ranges: &[FilterRange], ip: u64) -> bool {
     let holds = |range: &FilterRange| range.first <= ip && ip <= range.last;
     ranges.iter().any(holds)
 }
@@ -91,7 +91,7 @@ fn within(ranges: &[FilterRange], ip: u64) -> bool {
 pub struct SelectedRuns<R: Read> {
     reader: TruthReader<R>,
     tid: u32,
-    selector: Selector,
+    selector: TracedPathSelector,
     /// The recording's filters: a file with other ranges is wrong.
     filters: Vec<(u64, u64)>,
     stops: Vec<(u64, u64)>,
@@ -108,7 +108,7 @@ impl<R: Read> SelectedRuns<R> {
         SelectedRuns {
             reader,
             tid,
-            selector: Selector::new(filters.clone(), stops.clone()),
+            selector: TracedPathSelector::new(filters.clone(), stops.clone()),
             filters,
             stops,
         }

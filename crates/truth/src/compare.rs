@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::loop_iterations::{LoopContinuation, LoopIteration, PeekableRuns};
-use crate::{Chain, Run};
+use crate::{PathHash, Run};
 
 /// Permitted differences at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,7 +92,7 @@ struct PathSide<I: Iterator> {
     runs: PeekableRuns<I>,
     /// Number of runs read.
     run_index: u64,
-    chain: Chain,
+    chain: PathHash,
     next: Option<Run>,
     /// The path may mark loops as repeated; those before `next`.
     is_open: bool,
@@ -105,15 +105,15 @@ impl<E, I: Iterator<Item = Result<Run, E>>> PathSide<I> {
             is_open,
             runs: PeekableRuns::new(runs),
             run_index: 0,
-            chain: Chain::default(),
+            chain: PathHash::default(),
             next: None,
             open_loops: Vec::new(),
         };
-        side.fetch()?;
+        side.fetch_next_run()?;
         Ok(side)
     }
 
-    fn fetch(&mut self) -> Result<(), E> {
+    fn fetch_next_run(&mut self) -> Result<(), E> {
         self.next = None;
         while let Some(run) = self.runs.next()? {
             if run.instructions > 0 {
@@ -129,13 +129,13 @@ impl<E, I: Iterator<Item = Result<Run, E>>> PathSide<I> {
     }
 
     /// Reads the next run; false at the end.
-    fn step(&mut self) -> Result<bool, E> {
+    fn advance_to_next_run(&mut self) -> Result<bool, E> {
         let Some(run) = self.next else {
             return Ok(false);
         };
         self.chain.push(&run);
         self.run_index += 1;
-        self.fetch()?;
+        self.fetch_next_run()?;
         Ok(true)
     }
 }
@@ -150,12 +150,14 @@ fn repeat_open_loops<E>(
     let iterations = std::mem::take(&mut decoded.open_loops);
     // Of several points in one loop the last counts: iterations added before might be missing there.
     if let Some(iteration) = iterations.last() {
-        let leave_one = match iteration.continuation(decoded.next, &mut decoded.runs)? {
+        let leave_one = match iteration.find_continuation(decoded.next, &mut decoded.runs)? {
             LoopContinuation::OpenAgain => return Ok(0),
             LoopContinuation::OneIteration => true,
             LoopContinuation::Leaves => false,
         };
-        while truth.chain.instructions < decoded.chain.instructions && truth.step()? {}
+        while truth.chain.instructions < decoded.chain.instructions
+            && truth.advance_to_next_run()?
+        {}
         // The next run has been read already.
         truth.runs.give_back(truth.next.take());
         let found = iteration.last_boundary_in_loop(
@@ -164,10 +166,10 @@ fn repeat_open_loops<E>(
             leave_one,
             &mut truth.runs,
         )?;
-        truth.fetch()?;
+        truth.fetch_next_run()?;
         if let Some(chain) = found {
             added += chain.instructions - decoded.chain.instructions;
-            while truth.chain.instructions < chain.instructions && truth.step()? {}
+            while truth.chain.instructions < chain.instructions && truth.advance_to_next_run()? {}
             decoded.chain = chain;
         }
     }
@@ -176,7 +178,7 @@ fn repeat_open_loops<E>(
 
 /// The last point at which both paths agreed.
 #[derive(Clone, Copy)]
-struct Agreement {
+struct LastAgreement {
     instructions: u64,
     truth_index: u64,
     decoded_index: u64,
@@ -184,8 +186,8 @@ struct Agreement {
     decoded: Option<Run>,
 }
 
-impl Agreement {
-    fn differ(&self, reason: DifferenceReason) -> Outcome {
+impl LastAgreement {
+    fn difference_since_agreement(&self, reason: DifferenceReason) -> Outcome {
         Outcome::Different(Difference {
             instructions: self.instructions,
             truth_index: self.truth_index,
@@ -208,7 +210,7 @@ pub fn compare<E>(
     let mut decoded = PathSide::new(decoded, true)?;
     let mut repeated = repeat_open_loops(&mut truth, &mut decoded)?;
     loop {
-        let agreed = Agreement {
+        let agreed = LastAgreement {
             instructions: truth.chain.instructions,
             truth_index: truth.run_index,
             decoded_index: decoded.run_index,
@@ -217,19 +219,19 @@ pub fn compare<E>(
         };
         match (truth.next, decoded.next) {
             (Some(t), Some(d)) if t.start != d.start => {
-                return Ok(agreed.differ(DifferenceReason::Start))
+                return Ok(agreed.difference_since_agreement(DifferenceReason::Start))
             }
             (Some(_), Some(_)) => {}
             _ => return judge_end(truth, decoded, agreed, options, repeated),
         }
-        truth.step()?;
-        decoded.step()?;
+        truth.advance_to_next_run()?;
+        decoded.advance_to_next_run()?;
         repeated += repeat_open_loops(&mut truth, &mut decoded)?;
         while truth.chain.instructions != decoded.chain.instructions {
             let more = if truth.chain.instructions < decoded.chain.instructions {
-                truth.step()?
+                truth.advance_to_next_run()?
             } else {
-                decoded.step()?
+                decoded.advance_to_next_run()?
             };
             if !more {
                 return judge_end(truth, decoded, agreed, options, repeated);
@@ -237,7 +239,7 @@ pub fn compare<E>(
             repeated += repeat_open_loops(&mut truth, &mut decoded)?;
         }
         if truth.chain.hash != decoded.chain.hash {
-            return Ok(agreed.differ(DifferenceReason::Path {
+            return Ok(agreed.difference_since_agreement(DifferenceReason::Path {
                 until: truth.chain.instructions,
             }));
         }
@@ -248,7 +250,7 @@ pub fn compare<E>(
 fn judge_end<E>(
     mut truth: PathSide<impl Iterator<Item = Result<Run, E>>>,
     mut decoded: PathSide<impl Iterator<Item = Result<Run, E>>>,
-    agreed: Agreement,
+    agreed: LastAgreement,
     options: CompareOptions,
     repeated: u64,
 ) -> Result<Outcome, E> {
@@ -257,20 +259,22 @@ fn judge_end<E>(
     let truth_runs = truth.run_index - agreed.truth_index;
     let decoded_runs = decoded.run_index - agreed.decoded_index;
     let (truth_at, decoded_at) = (truth.chain.instructions, decoded.chain.instructions);
-    while truth.step()? {}
-    while decoded.step()? {
+    while truth.advance_to_next_run()? {}
+    while decoded.advance_to_next_run()? {
         decoded.open_loops.clear();
     }
     let (all, got) = (truth.chain.instructions, decoded.chain.instructions);
     let (shortfall, excess) = (all.saturating_sub(got), got.saturating_sub(all));
     if shortfall > options.shortfall {
-        return Ok(agreed.differ(DifferenceReason::DecodedEnds { missing: shortfall }));
+        return Ok(
+            agreed.difference_since_agreement(DifferenceReason::DecodedEnds { missing: shortfall })
+        );
     }
     if excess > options.excess {
-        return Ok(agreed.differ(DifferenceReason::TruthEnds { extra: excess }));
+        return Ok(agreed.difference_since_agreement(DifferenceReason::TruthEnds { extra: excess }));
     }
     if truth_runs > 1 && decoded_runs > 1 {
-        return Ok(agreed.differ(DifferenceReason::Path {
+        return Ok(agreed.difference_since_agreement(DifferenceReason::Path {
             until: truth_at.min(decoded_at),
         }));
     }

@@ -22,20 +22,20 @@ const fn small_powers() -> [u64; 256] {
 
 /// Spreads an address over 64 bits.
 #[inline]
-pub const fn mix(ip: u64) -> u64 {
+pub const fn mix_address(ip: u64) -> u64 {
     let x = (ip ^ (ip >> 29)).wrapping_mul(MIX);
     x ^ (x >> 32)
 }
 
 /// Returns the hash of a path followed by the instruction at `ip`.
 #[inline]
-pub const fn extend(hash: u64, ip: u64) -> u64 {
-    hash.wrapping_mul(K).wrapping_add(mix(ip))
+pub const fn extend_hash(hash: u64, ip: u64) -> u64 {
+    hash.wrapping_mul(K).wrapping_add(mix_address(ip))
 }
 
 /// Returns K^n.
 #[inline]
-pub fn power(n: u64) -> u64 {
+pub fn power_of_k(n: u64) -> u64 {
     if let Some(&known) = usize::try_from(n).ok().and_then(|n| SMALL.get(n)) {
         return known;
     }
@@ -52,8 +52,8 @@ pub fn power(n: u64) -> u64 {
 
 /// Returns the hash of a path followed by `n` instructions with the hash `next`.
 #[inline]
-pub fn combine(hash: u64, n: u64, next: u64) -> u64 {
-    hash.wrapping_mul(power(n)).wrapping_add(next)
+pub fn combine_hashes(hash: u64, n: u64, next: u64) -> u64 {
+    hash.wrapping_mul(power_of_k(n)).wrapping_add(next)
 }
 
 /// Hash and length of a run that grows by single instructions.
@@ -66,23 +66,23 @@ pub struct RunHash {
 impl RunHash {
     #[inline]
     pub fn push(&mut self, ip: u64) {
-        self.hash = extend(self.hash, ip);
+        self.hash = extend_hash(self.hash, ip);
         self.instructions = self.instructions.wrapping_add(1);
     }
 }
 
 /// Hash and length of a thread's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Chain {
+pub struct PathHash {
     pub instructions: u64,
     pub hash: u64,
 }
 
-impl Chain {
+impl PathHash {
     #[inline]
     pub fn push(&mut self, run: &Run) {
         let n = u64::from(run.instructions);
-        self.hash = combine(self.hash, n, run.hash);
+        self.hash = combine_hashes(self.hash, n, run.hash);
         self.instructions = self.instructions.wrapping_add(n);
     }
 }

@@ -5,7 +5,7 @@
 //! * [`TruthReader`]: reads a file as [`TruthItem`]s in bounded memory; [`summarize`] uses it.
 //! * [`compare`]: compares a decoded path with the truth and finds the first difference.
 //! * [`PathFinder`], [`RunsAfter`]: the same for a path that is part of the truth.
-//! * [`Selector`]: the part of the truth that address filters let through.
+//! * [`TracedPathSelector`]: the part of the truth that address filters let through.
 //!
 //! # The file
 //!
@@ -25,10 +25,10 @@ mod path_search;
 mod reader;
 mod writer;
 
-pub use address_filter::{FilterRange, SelectedRuns, Selector};
+pub use address_filter::{FilterRange, SelectedRuns, TracedPathSelector};
 pub use compare::{compare, CompareOptions, Difference, DifferenceReason, Identical, Outcome};
 pub use error::Error;
-pub use hash::{Chain, Run, RunHash};
+pub use hash::{PathHash, Run, RunHash};
 pub use path_search::{PathFinder, RunsAfter};
 pub use reader::{summarize, ThreadSummary, TruthItem, TruthReader, TruthSummary};
 pub use writer::TruthWriter;

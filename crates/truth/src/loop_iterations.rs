@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::hash::{combine, extend};
-use crate::{Chain, Run};
+use crate::hash::{combine_hashes, extend_hash};
+use crate::{PathHash, Run};
 
 /// Runs that can be put back.
 pub(crate) struct PeekableRuns<I: Iterator> {
@@ -59,7 +59,7 @@ impl LoopIteration {
         let mut hash = 0;
         for _ in 0..head.hash {
             match runs.next()? {
-                Some(run) if run.instructions == 0 => hash = extend(hash, run.start),
+                Some(run) if run.instructions == 0 => hash = extend_hash(hash, run.start),
                 other => {
                     runs.give_back(other);
                     return Ok(None);
@@ -70,51 +70,54 @@ impl LoopIteration {
         Ok(Some(LoopIteration { hashes }))
     }
 
-    fn length(&self) -> u64 {
+    fn instructions_per_iteration(&self) -> u64 {
         self.hashes.len() as u64 - 1
     }
 
     /// Returns the hash of `count` instructions in the loop, from the first one on.
     fn hash(&self, count: u64) -> u64 {
         let whole = self.hashes.last().copied().unwrap_or(0);
-        let (mut iterations, rest) = (count / self.length(), count % self.length());
+        let (mut iterations, rest) = (
+            count / self.instructions_per_iteration(),
+            count % self.instructions_per_iteration(),
+        );
         // Whole iterations, by doubling.
         let (mut done, mut all) = (0, 0);
-        let (mut step, mut hash) = (self.length(), whole);
+        let (mut step, mut hash) = (self.instructions_per_iteration(), whole);
         while iterations != 0 {
             if iterations & 1 == 1 {
-                (done, all) = (done + step, combine(all, step, hash));
+                (done, all) = (done + step, combine_hashes(all, step, hash));
             }
-            (step, hash) = (step.wrapping_mul(2), combine(hash, step, hash));
+            (step, hash) = (step.wrapping_mul(2), combine_hashes(hash, step, hash));
             iterations >>= 1;
         }
         let first = self.hashes.get(rest as usize).copied().unwrap_or(0);
-        combine(all, rest, first)
+        combine_hashes(all, rest, first)
     }
 
     /// Returns how the decoded path continues in the loop, with `next` and `runs`.
-    pub(crate) fn continuation<E, I: Iterator<Item = Result<Run, E>>>(
+    pub(crate) fn find_continuation<E, I: Iterator<Item = Result<Run, E>>>(
         &self,
         next: Option<Run>,
         runs: &mut PeekableRuns<I>,
     ) -> Result<LoopContinuation, E> {
-        let mut at = Chain::default();
+        let mut at = PathHash::default();
         let mut seen = Vec::new();
         let mut run = next;
         let mut found = LoopContinuation::Leaves;
         while let Some(now) = run {
             if now.instructions == 0 && now.hash > 0 {
-                if now.hash == self.length() {
+                if now.hash == self.instructions_per_iteration() {
                     found = LoopContinuation::OpenAgain;
                 }
                 break;
             }
             at.push(&now);
             let inside = at.hash == self.hash(at.instructions);
-            if !inside || at.instructions > 2 * self.length() {
+            if !inside || at.instructions > 2 * self.instructions_per_iteration() {
                 break;
             }
-            if at.instructions == self.length() {
+            if at.instructions == self.instructions_per_iteration() {
                 found = LoopContinuation::OneIteration;
             }
             run = runs.next()?;
@@ -131,11 +134,11 @@ impl LoopIteration {
     /// `runs`. Runs after the result are put back, joined where they are inside of the loop.
     pub(crate) fn last_boundary_in_loop<E, I: Iterator<Item = Result<Run, E>>>(
         &self,
-        left: Chain,
-        truth: Chain,
+        left: PathHash,
+        truth: PathHash,
         leave_one: bool,
         runs: &mut PeekableRuns<I>,
-    ) -> Result<Option<Chain>, E> {
+    ) -> Result<Option<PathHash>, E> {
         let mut at = truth;
         let (mut found, mut latest) = (None, None);
         // Runs up to the boundary found; from there to a later one; after that, inside of the loop; and the last one
@@ -143,13 +146,13 @@ impl LoopIteration {
         let (mut before, mut between, mut inside) = (Vec::new(), Vec::new(), Vec::new());
         let mut last = None;
         while let Some(count) = at.instructions.checked_sub(left.instructions) {
-            if combine(left.hash, count, self.hash(count)) != at.hash {
+            if combine_hashes(left.hash, count, self.hash(count)) != at.hash {
                 break;
             }
             if let Some(run) = last.take() {
                 push_joined(&mut inside, run);
             }
-            if count % self.length() == 0 {
+            if count % self.instructions_per_iteration() == 0 {
                 if leave_one {
                     found = latest.replace(at);
                     move_joined(&mut between, &mut before);
@@ -184,7 +187,7 @@ fn move_joined(from: &mut Vec<Run>, into: &mut Vec<Run>) {
 fn push_joined(runs: &mut Vec<Run>, run: Run) {
     if let Some(last) = runs.last_mut() {
         if let Some(instructions) = last.instructions.checked_add(run.instructions) {
-            last.hash = combine(last.hash, run.instructions.into(), run.hash);
+            last.hash = combine_hashes(last.hash, run.instructions.into(), run.hash);
             last.instructions = instructions;
             return;
         }

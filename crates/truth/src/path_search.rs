@@ -4,8 +4,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::hash::combine;
-use crate::{compare, Chain, CompareOptions, Identical, Outcome, Run};
+use crate::hash::combine_hashes;
+use crate::{compare, CompareOptions, Identical, Outcome, PathHash, Run};
 
 /// Instructions at both ends of a decoded path for which all boundaries of runs are kept.
 const KEPT_INSTRUCTIONS: u64 = 1 << 16;
@@ -57,7 +57,7 @@ impl<E, I: Iterator<Item = Result<Run, E>>> Iterator for RunsAfter<I> {
 /// The facts about a decoded path that are necessary to find it, in bounded memory.
 #[derive(Default)]
 pub struct PathFinder {
-    chain: Chain,
+    chain: PathHash,
     start: u64,
     /// Number of instructions -> hash, at the boundaries of runs near the start and near the end.
     head: HashMap<u64, u64>,
@@ -97,7 +97,7 @@ impl PathFinder {
             self.start = run.start;
         }
         self.chain.push(run);
-        let Chain { instructions, hash } = self.chain;
+        let PathHash { instructions, hash } = self.chain;
         if instructions <= KEPT_INSTRUCTIONS {
             self.head.insert(instructions, hash);
         }
@@ -129,8 +129,8 @@ impl PathFinder {
             .front()
             .map_or(0, |&(at, _)| at.max(KEPT_INSTRUCTIONS + 1));
         let total = self.chain.instructions;
-        let mut candidates: VecDeque<Candidate> = VecDeque::new();
-        let mut chain = Chain::default();
+        let mut candidates: VecDeque<StartCandidate> = VecDeque::new();
+        let mut chain = PathHash::default();
         let mut runs = 0;
         for run in truth {
             let run = run?;
@@ -138,17 +138,17 @@ impl PathFinder {
                 continue;
             }
             if run.start == self.start {
-                candidates.push_back(Candidate::new(chain, runs));
+                candidates.push_back(StartCandidate::new(chain, runs));
             }
             chain.push(&run);
             runs += 1;
             let distance =
-                |candidate: &Candidate| chain.instructions - candidate.before.instructions;
+                |candidate: &StartCandidate| chain.instructions - candidate.before.instructions;
             for candidate in candidates.iter_mut().rev() {
                 if distance(candidate) > KEPT_INSTRUCTIONS.min(total) {
                     break;
                 }
-                candidate.check(&self.head, chain);
+                candidate.check_boundary_hash(&self.head, chain);
             }
             for candidate in &mut candidates {
                 let at = distance(candidate);
@@ -156,24 +156,24 @@ impl PathFinder {
                     break;
                 }
                 if at <= total {
-                    candidate.check(&tail, chain);
+                    candidate.check_boundary_hash(&tail, chain);
                 }
             }
             while let Some(candidate) = candidates.front() {
                 if candidate.alive && distance(candidate) < total {
                     break;
                 }
-                if self.accepts(candidate) {
-                    return Ok(Some(self.found(candidate, runs)));
+                if self.accepts_candidate(candidate) {
+                    return Ok(Some(self.matched_path_of(candidate, runs)));
                 }
                 candidates.pop_front();
             }
         }
         // The truth has ended first, as that of a killed recorder does: it counts only near the end of the path.
         let mut left = candidates.iter();
-        let candidate =
-            left.find(|candidate| self.accepts(candidate) && candidate.agreed > total / 2);
-        Ok(candidate.map(|candidate| self.found(candidate, runs)))
+        let candidate = left
+            .find(|candidate| self.accepts_candidate(candidate) && candidate.agreed > total / 2);
+        Ok(candidate.map(|candidate| self.matched_path_of(candidate, runs)))
     }
 
     /// Finds a path with open loops, for which the truth may have more iterations. Reads the truth again for each
@@ -221,9 +221,9 @@ impl PathFinder {
         let exact = self.head.iter().filter(|&(&at, _)| at <= certain);
         let exact: HashMap<u64, u64> = exact.map(|(&at, &hash)| (at, hash)).collect();
         let mut found = VecDeque::new();
-        let mut candidates: VecDeque<Candidate> = VecDeque::new();
-        let mut chain = Chain::default();
-        let mut passed = |candidate: Candidate| {
+        let mut candidates: VecDeque<StartCandidate> = VecDeque::new();
+        let mut chain = PathHash::default();
+        let mut passed = |candidate: StartCandidate| {
             if candidate.alive {
                 found.push_back(candidate.before.instructions);
                 if found.len() > MAX_TRIED {
@@ -237,14 +237,14 @@ impl PathFinder {
                 continue;
             }
             if run.start == self.start {
-                candidates.push_back(Candidate::new(chain, 0));
+                candidates.push_back(StartCandidate::new(chain, 0));
             }
             chain.push(&run);
             for candidate in &mut candidates {
-                candidate.check(&exact, chain);
+                candidate.check_boundary_hash(&exact, chain);
             }
             let distance =
-                |candidate: &Candidate| chain.instructions - candidate.before.instructions;
+                |candidate: &StartCandidate| chain.instructions - candidate.before.instructions;
             while candidates
                 .front()
                 .is_some_and(|candidate| !candidate.alive || distance(candidate) >= certain)
@@ -256,12 +256,12 @@ impl PathFinder {
         Ok(found)
     }
 
-    fn accepts(&self, candidate: &Candidate) -> bool {
+    fn accepts_candidate(&self, candidate: &StartCandidate) -> bool {
         let near = self.chain.instructions - candidate.agreed <= KEPT_INSTRUCTIONS;
         candidate.alive && candidate.agreed > 0 && candidate.missed <= MAX_MISSED && near
     }
 
-    fn found(&self, candidate: &Candidate, runs: u64) -> Identical {
+    fn matched_path_of(&self, candidate: &StartCandidate, runs: u64) -> Identical {
         Identical {
             instructions: candidate.agreed,
             runs: runs - candidate.runs,
@@ -272,8 +272,8 @@ impl PathFinder {
 }
 
 /// A point of the truth at which the decoded path may start.
-struct Candidate {
-    before: Chain,
+struct StartCandidate {
+    before: PathHash,
     runs: u64,
     /// Instructions up to the last boundary at which both agree.
     agreed: u64,
@@ -282,9 +282,9 @@ struct Candidate {
     alive: bool,
 }
 
-impl Candidate {
-    fn new(before: Chain, runs: u64) -> Candidate {
-        Candidate {
+impl StartCandidate {
+    fn new(before: PathHash, runs: u64) -> StartCandidate {
+        StartCandidate {
             before,
             runs,
             agreed: 0,
@@ -294,10 +294,10 @@ impl Candidate {
     }
 
     /// Checks a boundary of the truth at `chain`: a boundary of the decoded path there must have the same hash.
-    fn check(&mut self, boundaries: &HashMap<u64, u64>, chain: Chain) {
+    fn check_boundary_hash(&mut self, boundaries: &HashMap<u64, u64>, chain: PathHash) {
         let count = chain.instructions - self.before.instructions;
         if let Some(&hash) = boundaries.get(&count) {
-            self.alive = self.alive && combine(self.before.hash, count, hash) == chain.hash;
+            self.alive = self.alive && combine_hashes(self.before.hash, count, hash) == chain.hash;
             self.agreed = count;
             self.missed = 0;
         } else {

@@ -11,7 +11,7 @@ use crate::format::{
     CHECK, COMPLETE, END, HEADER_SIZE, MAGIC, MOST_RANGE, RANGE, RECORD_HEADER_SIZE, RUNS,
     RUNS_HEADER_SIZE, RUN_SIZE, THREAD, TRACING, VERSION,
 };
-use crate::{Chain, Error, FilterRange, Run};
+use crate::{Error, FilterRange, PathHash, Run};
 
 /// An item of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,12 +26,12 @@ pub enum TruthItem {
     },
     Check {
         tid: u32,
-        chain: Chain,
+        chain: PathHash,
     },
     End {
         tid: u32,
         status: u32,
-        chain: Chain,
+        chain: PathHash,
     },
     /// An address range of the thread was set; number 0 removes the ranges before.
     Range {
@@ -54,7 +54,7 @@ pub struct TruthReader<R: Read = File> {
     /// Runs left in the current RUNS record.
     left: u32,
     tid: u32,
-    chains: HashMap<u32, Chain>,
+    chains: HashMap<u32, PathHash>,
     /// Threads that have ended; their numbers can be reused.
     ended: HashSet<u32>,
     /// The only thread to read, and the end of its last record.
@@ -85,7 +85,7 @@ impl<R: Read> TruthReader<R> {
     pub fn new(input: R) -> Result<Self, Error> {
         let mut input = BufReader::with_capacity(1 << 16, input);
         let mut header = [0u8; HEADER_SIZE as usize];
-        let size = fill(&mut input, &mut header)?;
+        let size = read_until_full(&mut input, &mut header)?;
         let (magic, version) = header.split_at(MAGIC.len());
         if size < header.len() || magic != MAGIC {
             return Err(Error::Magic {
@@ -120,7 +120,7 @@ impl<R: Read> TruthReader<R> {
     }
 
     /// Returns number and hash of the instructions of a thread so far; of the last thread with this number.
-    pub fn chain_of(&self, tid: u32) -> Option<Chain> {
+    pub fn chain_of(&self, tid: u32) -> Option<PathHash> {
         self.chains.get(&tid).copied()
     }
 
@@ -133,7 +133,7 @@ impl<R: Read> TruthReader<R> {
         })
     }
 
-    fn follows(&self, tid: u32) -> bool {
+    fn reads_thread(&self, tid: u32) -> bool {
         self.only.is_none_or(|(only, _)| only == tid)
     }
 
@@ -182,7 +182,7 @@ impl<R: Read> TruthReader<R> {
                     if count.checked_mul(RUN_SIZE) != size.checked_sub(RUNS_HEADER_SIZE) {
                         return Err(bad_size);
                     }
-                    if !self.follows(tid) {
+                    if !self.reads_thread(tid) {
                         let runs = u64::from(size - RUNS_HEADER_SIZE);
                         self.offset +=
                             io::copy(&mut self.input.by_ref().take(runs), &mut io::sink())?;
@@ -221,14 +221,14 @@ impl<R: Read> TruthReader<R> {
         }
         let (tid, pid) = (u32_at(&payload, 0), u32_at(&payload, 4));
         let starts_again = self.ended.remove(&tid);
-        let chain = self.chain(tid);
+        let chain = self.path_hash_of_thread(tid);
         if starts_again {
-            *chain = Chain::default();
+            *chain = PathHash::default();
         }
         Ok(Some(TruthItem::Thread { tid, pid }))
     }
 
-    fn chain(&mut self, tid: u32) -> &mut Chain {
+    fn path_hash_of_thread(&mut self, tid: u32) -> &mut PathHash {
         self.chains.entry(tid).or_default()
     }
 
@@ -252,7 +252,7 @@ impl<R: Read> TruthReader<R> {
             hash: u64_at(&payload, 16),
         };
         let tid = self.tid;
-        self.chain(tid).push(&run);
+        self.path_hash_of_thread(tid).push(&run);
         Ok(Some(TruthItem::Run { tid, run }))
     }
 
@@ -262,11 +262,11 @@ impl<R: Read> TruthReader<R> {
             return Ok(None);
         }
         let (tid, value) = (u32_at(&payload, 0), u32_at(&payload, 4));
-        let chain = Chain {
+        let chain = PathHash {
             instructions: u64_at(&payload, 8),
             hash: u64_at(&payload, 16),
         };
-        let counted = match self.follows(tid) {
+        let counted = match self.reads_thread(tid) {
             true => self
                 .chain_of(tid)
                 .ok_or(Error::UnknownThread { offset, tid })?,
@@ -336,7 +336,7 @@ impl<R: Read> TruthReader<R> {
 
     /// Fills `bytes`; false at the end of the file.
     fn read(&mut self, bytes: &mut [u8]) -> Result<bool, Error> {
-        let size = fill(&mut self.input, bytes)?;
+        let size = read_until_full(&mut self.input, bytes)?;
         self.offset += size as u64;
         Ok(size == bytes.len())
     }
@@ -356,7 +356,7 @@ pub struct ThreadSummary {
     pub tid: u32,
     pub pid: u32,
     /// Number and hash of the instructions of all its runs.
-    pub chain: Chain,
+    pub chain: PathHash,
     pub runs: u64,
     /// Wait status; None if the file does not contain the thread's end.
     pub status: Option<u32>,
@@ -416,7 +416,7 @@ pub fn summarize<R: Read>(mut reader: TruthReader<R>) -> Result<TruthSummary, Er
     Ok(summary)
 }
 
-fn fill(input: &mut impl Read, bytes: &mut [u8]) -> Result<usize, Error> {
+fn read_until_full(input: &mut impl Read, bytes: &mut [u8]) -> Result<usize, Error> {
     let mut size = 0;
     while let Some(rest) = bytes.get_mut(size..).filter(|rest| !rest.is_empty()) {
         match input.read(rest) {

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::format::{
     CHECK, COMPLETE, END, MAGIC, RUNS, RUNS_HEADER_SIZE, RUN_SIZE, THREAD, TRACING, VERSION,
 };
-use crate::{Chain, Error, Run};
+use crate::{Error, PathHash, Run};
 
 /// A thread's buffered runs are written before they take more bytes than this.
 const FLUSH_SIZE: usize = 64 * 1024;
@@ -16,19 +16,19 @@ const FLUSH_RUNS: usize = (FLUSH_SIZE - 16) / RUN_SIZE as usize;
 const CHECK_EVERY: u64 = 1 << 20;
 
 #[derive(Default)]
-struct Pending {
+struct BufferedRuns {
     runs: Vec<u8>,
     count: usize,
-    chain: Chain,
+    chain: PathHash,
     checked: u64,
     ended: bool,
 }
 
 /// Writes a truth file. Every record reaches the operating system in one write, so that a killed recorder leaves a
-/// readable prefix. Without [`TruthWriter::finish`] the file counts as one.
+/// readable prefix. Without [`TruthWriter::mark_complete`] the file counts as one.
 pub struct TruthWriter<W: Write = File> {
     output: W,
-    threads: BTreeMap<u32, Pending>,
+    threads: BTreeMap<u32, BufferedRuns>,
 }
 
 impl TruthWriter<File> {
@@ -67,12 +67,12 @@ impl<W: Write> TruthWriter<W> {
         self.flush_thread(tid)?;
         let pending = self.threads.entry(tid).or_default();
         if pending.ended {
-            *pending = Pending::default();
+            *pending = BufferedRuns::default();
         }
         let mut payload = [0u8; 8];
         payload[..4].copy_from_slice(&tid.to_le_bytes());
         payload[4..].copy_from_slice(&pid.to_le_bytes());
-        record(&mut self.output, THREAD, &payload)
+        write_record(&mut self.output, THREAD, &payload)
     }
 
     /// Adds a run; skips one without instructions.
@@ -117,7 +117,7 @@ impl<W: Write> TruthWriter<W> {
         let mut payload = [0u8; 8];
         payload[..4].copy_from_slice(&tid.to_le_bytes());
         payload[4] = on.into();
-        record(&mut self.output, TRACING, &payload)
+        write_record(&mut self.output, TRACING, &payload)
     }
 
     /// Ends a thread with its wait status.
@@ -133,7 +133,7 @@ impl<W: Write> TruthWriter<W> {
     }
 
     /// Returns number and hash of a thread's instructions so far.
-    pub fn chain_of(&self, tid: u32) -> Option<Chain> {
+    pub fn chain_of(&self, tid: u32) -> Option<PathHash> {
         self.threads.get(&tid).map(|pending| pending.chain)
     }
 
@@ -146,9 +146,9 @@ impl<W: Write> TruthWriter<W> {
     }
 
     /// Writes the buffered runs and marks the file as complete.
-    pub fn finish(&mut self) -> Result<(), Error> {
+    pub fn mark_complete(&mut self) -> Result<(), Error> {
         self.flush()?;
-        record(&mut self.output, COMPLETE, &[])?;
+        write_record(&mut self.output, COMPLETE, &[])?;
         Ok(self.output.flush()?)
     }
 
@@ -160,7 +160,7 @@ impl<W: Write> TruthWriter<W> {
     }
 }
 
-impl Pending {
+impl BufferedRuns {
     fn write_runs(&mut self, output: &mut impl Write, tid: u32) -> Result<(), Error> {
         if self.count == 0 {
             return Ok(());
@@ -177,7 +177,7 @@ impl Pending {
     }
 }
 
-fn record(output: &mut impl Write, kind: u32, payload: &[u8]) -> Result<(), Error> {
+fn write_record(output: &mut impl Write, kind: u32, payload: &[u8]) -> Result<(), Error> {
     let size = u32::try_from(payload.len()).map_err(|error| Error::Io(io::Error::other(error)))?;
     let mut bytes = Vec::with_capacity(payload.len() + 8);
     bytes.extend_from_slice(&kind.to_le_bytes());
@@ -191,12 +191,12 @@ fn chain_record(
     kind: u32,
     tid: u32,
     value: u32,
-    chain: Chain,
+    chain: PathHash,
 ) -> Result<(), Error> {
     let mut payload = [0u8; 24];
     payload[..4].copy_from_slice(&tid.to_le_bytes());
     payload[4..8].copy_from_slice(&value.to_le_bytes());
     payload[8..16].copy_from_slice(&chain.instructions.to_le_bytes());
     payload[16..].copy_from_slice(&chain.hash.to_le_bytes());
-    record(output, kind, &payload)
+    write_record(output, kind, &payload)
 }

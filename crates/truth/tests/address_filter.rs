@@ -1,6 +1,6 @@
 //! The runs of one thread that are traced, by its address ranges and TraceEn in a truth file.
 
-use rtit_truth::{Error, FilterRange, Run, SelectedRuns, Selector, TruthReader};
+use rtit_truth::{Error, FilterRange, Run, SelectedRuns, TracedPathSelector, TruthReader};
 
 type Ranges = [(u64, u64)];
 
@@ -31,7 +31,7 @@ fn executed(tid: u32, start: u64) -> Vec<u8> {
     let mut bytes = words(&[2, 32, tid, 1]);
     bytes.extend(start.to_le_bytes());
     bytes.extend(words(&[1, 0]));
-    bytes.extend(rtit_truth::hash::mix(start).to_le_bytes());
+    bytes.extend(rtit_truth::hash::mix_address(start).to_le_bytes());
     bytes
 }
 
@@ -167,7 +167,7 @@ fn ends_of_ranges_must_be_ends_of_filters() {
 }
 
 /// Returns whether each run that starts at one of these addresses is traced, in order.
-fn traced(selector: &mut Selector, starts: &[u64]) -> Vec<bool> {
+fn traced(selector: &mut TracedPathSelector, starts: &[u64]) -> Vec<bool> {
     let run = |&start| Run {
         start,
         instructions: 900,
@@ -179,9 +179,9 @@ fn traced(selector: &mut Selector, starts: &[u64]) -> Vec<bool> {
 
 #[test]
 fn run_is_traced_by_its_start() {
-    let mut selector = Selector::default();
+    let mut selector = TracedPathSelector::default();
     assert_eq!(traced(&mut selector, &[0, u64::MAX]), [true, true]);
-    let mut selector = Selector::new(vec![(0x1000, 0x10ff), (0x3000, 0x3000)], vec![]);
+    let mut selector = TracedPathSelector::new(vec![(0x1000, 0x10ff), (0x3000, 0x3000)], vec![]);
     // The first run enters the range sequentially, the third one leaves it.
     let starts = [0xffc, 0x1000, 0x10ff, 0x1100, 0x3000, 0x3001];
     let expected = [false, true, true, false, true, false];
@@ -190,19 +190,19 @@ fn run_is_traced_by_its_start() {
 
 #[test]
 fn trace_stop_ends_the_trace_for_good() {
-    let mut selector = Selector::new(vec![(0x1000, 0x2fff)], vec![(0x2000, 0x20ff)]);
+    let mut selector = TracedPathSelector::new(vec![(0x1000, 0x2fff)], vec![(0x2000, 0x20ff)]);
     assert_eq!(traced(&mut selector, &[0x1000, 0x1ff0]), [true, true]);
     assert!(!selector.is_stopped());
     // Where the ranges overlap, TraceStop applies.
     assert_eq!(traced(&mut selector, &[0x2080, 0x1000]), [false, false]);
     assert!(selector.is_stopped());
-    let mut outside = Selector::new(vec![(0x1000, 0x1fff)], vec![(0x5000, 0x5fff)]);
+    let mut outside = TracedPathSelector::new(vec![(0x1000, 0x1fff)], vec![(0x5000, 0x5fff)]);
     assert_eq!(traced(&mut outside, &[0x5000, 0x1000]), [false, false]);
 }
 
 #[test]
 fn range_that_is_set_again_replaces_it_and_those_after_it() {
-    let mut selector = Selector::default();
+    let mut selector = TracedPathSelector::default();
     for (sets, starts, expected) in [
         (
             &[(0, false, 100), (1, false, 200)][..],

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use rtit_truth::{
-    summarize, Chain, Error, Run, RunHash, ThreadSummary, TruthItem, TruthReader, TruthWriter,
+    summarize, Error, PathHash, Run, RunHash, ThreadSummary, TruthItem, TruthReader, TruthWriter,
 };
 
 /// A run of `instructions` instructions of one byte each.
@@ -34,7 +34,7 @@ fn sample() -> Vec<u8> {
     add(&mut writer, 10, Run::default());
     writer.end_thread(11, 0x100).unwrap();
     writer.end_thread(10, 9).unwrap();
-    writer.finish().unwrap();
+    writer.mark_complete().unwrap();
     bytes
 }
 
@@ -58,7 +58,7 @@ fn bytes_of_a_small_file() {
     writer.begin_thread(7, 6).unwrap();
     writer.add_run(7, 0x1122_3344_5566_7788, 1, 2).unwrap();
     writer.end_thread(7, 0x8b).unwrap();
-    writer.finish().unwrap();
+    writer.mark_complete().unwrap();
     let expected: &[u8] = b"rtit-truth\0\0\x01\0\0\0\
         \x01\0\0\0\x08\0\0\0\x07\0\0\0\x06\0\0\0\
         \x02\0\0\0\x20\0\0\0\x07\0\0\0\x01\0\0\0\
@@ -73,7 +73,7 @@ fn written_file_is_read() {
     let bytes = sample();
     let contents = summarize(TruthReader::new(bytes.as_slice()).unwrap()).unwrap();
     let thread = |index: usize, tid, runs: &[Run], status| {
-        let mut chain = Chain::default();
+        let mut chain = PathHash::default();
         runs.iter().for_each(|run| chain.push(run));
         ThreadSummary {
             tid,
@@ -144,7 +144,7 @@ fn check_follows_every_2_20_instructions_and_records_are_bounded() {
         add(&mut writer, 1, one);
     }
     writer.end_thread(1, 0).unwrap();
-    writer.finish().unwrap();
+    writer.mark_complete().unwrap();
     let checks: Vec<u64> = items(&bytes)
         .unwrap()
         .iter()
@@ -282,7 +282,7 @@ fn dangling_link_is_not_followed() {
     assert!(TruthWriter::create(&link).is_err());
     assert!(!target.exists());
     std::fs::write(&target, b"before").unwrap();
-    TruthWriter::create(&link).unwrap().finish().unwrap();
+    TruthWriter::create(&link).unwrap().mark_complete().unwrap();
     assert!(std::fs::read(&target).unwrap().starts_with(b"rtit-truth"));
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -299,7 +299,7 @@ fn reused_tid_starts_another_path() {
         add(&mut writer, 7, run(start + 16, 1));
         writer.end_thread(7, 0).unwrap();
     }
-    writer.finish().unwrap();
+    writer.mark_complete().unwrap();
     drop(writer);
     let ends: Vec<u64> = items(&bytes)
         .unwrap()

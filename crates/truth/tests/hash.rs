@@ -1,25 +1,25 @@
 //! The hash against values that arbitrary-precision arithmetic gives for its definition.
 
-use rtit_truth::hash::{combine, extend, mix, power, K};
-use rtit_truth::{Chain, Run, RunHash};
+use rtit_truth::hash::{combine_hashes, extend_hash, mix_address, power_of_k, K};
+use rtit_truth::{PathHash, Run, RunHash};
 
 #[test]
 fn mix_spreads_an_address() {
-    assert_eq!(mix(0), 0);
-    assert_eq!(mix(1), 0xbf58_476d_a3bc_a2d4);
-    assert_eq!(mix(0x40_1000), 0x5fbe_0b07_e325_9b07);
-    assert_eq!(mix(0x7fff_dead_beef), 0xa02f_2fa6_3b6a_15ef);
-    assert_eq!(mix(u64::MAX), 0x18d8_d238_18d8_d238);
+    assert_eq!(mix_address(0), 0);
+    assert_eq!(mix_address(1), 0xbf58_476d_a3bc_a2d4);
+    assert_eq!(mix_address(0x40_1000), 0x5fbe_0b07_e325_9b07);
+    assert_eq!(mix_address(0x7fff_dead_beef), 0xa02f_2fa6_3b6a_15ef);
+    assert_eq!(mix_address(u64::MAX), 0x18d8_d238_18d8_d238);
 }
 
 #[test]
 fn power_in_the_table_and_beyond_it() {
-    assert_eq!(power(0), 1);
-    assert_eq!(power(1), K);
-    assert_eq!(power(3), 0x604a_5ce3_adde_f82d);
-    assert_eq!(power(255), 0x7a0e_41f7_95e6_0f3d);
-    assert_eq!(power(256), 0xcc9d_a40f_65e2_cc01);
-    assert_eq!(power(1_000_003), 0xb9bd_fc56_2bfd_a72d);
+    assert_eq!(power_of_k(0), 1);
+    assert_eq!(power_of_k(1), K);
+    assert_eq!(power_of_k(3), 0x604a_5ce3_adde_f82d);
+    assert_eq!(power_of_k(255), 0x7a0e_41f7_95e6_0f3d);
+    assert_eq!(power_of_k(256), 0xcc9d_a40f_65e2_cc01);
+    assert_eq!(power_of_k(1_000_003), 0xb9bd_fc56_2bfd_a72d);
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn hash_of_a_run_of_three() {
 #[test]
 fn chain_does_not_depend_on_the_cuts() {
     let path: Vec<u64> = (0..700u64).map(|i| 0x40_0000 + i * i * 3).collect();
-    let whole = path.iter().fold(0, |hash, &ip| extend(hash, ip));
+    let whole = path.iter().fold(0, |hash, &ip| extend_hash(hash, ip));
     for cut in [1, 2, 7, 255, 256, 300, 699] {
-        let mut chain = Chain::default();
+        let mut chain = PathHash::default();
         for piece in path.chunks(cut) {
-            let hash = piece.iter().fold(0, |hash, &ip| extend(hash, ip));
+            let hash = piece.iter().fold(0, |hash, &ip| extend_hash(hash, ip));
             chain.push(&Run {
                 start: piece[0],
                 instructions: piece.len() as u32,
@@ -53,13 +53,16 @@ fn chain_does_not_depend_on_the_cuts() {
         }
         assert_eq!(
             chain,
-            Chain {
+            PathHash {
                 instructions: 700,
                 hash: whole
             }
         );
     }
     let (left, right) = path.split_at(123);
-    let hash = |ips: &[u64]| ips.iter().fold(0, |hash, &ip| extend(hash, ip));
-    assert_eq!(combine(hash(left), right.len() as u64, hash(right)), whole);
+    let hash = |ips: &[u64]| ips.iter().fold(0, |hash, &ip| extend_hash(hash, ip));
+    assert_eq!(
+        combine_hashes(hash(left), right.len() as u64, hash(right)),
+        whole
+    );
 }

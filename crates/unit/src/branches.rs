@@ -19,7 +19,7 @@ impl Unit {
     /// before each: no timing packet is due, and a near branch can only emit its own packet. 0 if there is no such
     /// clock.
     #[inline(always)]
-    pub fn quiet_until(&self) -> u64 {
+    pub fn quiet_until_clock(&self) -> u64 {
         if !self.core.plain || self.core.cyc_due != NEVER {
             return 0;
         }
@@ -30,7 +30,7 @@ impl Unit {
     }
 
     /// Handles a conditional branch (`results` 1), or a direct jump or fall-through (0), that continues at `ip`, before
-    /// `quiet_until`. Changes nothing and returns false if it emits a packet.
+    /// `quiet_until_clock`. Changes nothing and returns false if it emits a packet.
     #[inline(always)]
     pub fn try_quiet_branch(&mut self, results: u8, taken: bool, ip: u64) -> bool {
         let tnt = self.core.tnt << results | u64::from(taken) & u64::from(results);
@@ -63,7 +63,8 @@ impl Unit {
     /// Handles a near RET that is one more TNT bit; otherwise changes nothing and returns false.
     #[inline(always)]
     pub fn try_compressed_ret(&mut self, target: u64) -> bool {
-        let quiet = self.ret_stack.top() == Some(target) && self.try_quiet_branch(1, true, target);
+        let quiet =
+            self.ret_stack.top_entry() == Some(target) && self.try_quiet_branch(1, true, target);
         if quiet {
             self.ret_stack.pop();
         }
@@ -78,7 +79,7 @@ impl Unit {
         }
         self.core.ip = if taken { target } else { next_ip };
         if self.add_tnt_bit(taken) {
-            self.commit();
+            self.end_event();
         }
     }
 
@@ -86,7 +87,7 @@ impl Unit {
     #[inline(always)]
     pub fn jump(&mut self, target: u64) {
         if self.land_at(target, false) && !self.core.plain {
-            self.commit();
+            self.end_event();
         }
     }
 
@@ -98,7 +99,7 @@ impl Unit {
                 self.ret_stack.push(next_ip);
             }
             if !self.core.plain {
-                self.commit();
+                self.end_event();
             }
         }
     }
@@ -128,7 +129,7 @@ impl Unit {
         }
         if self.ret_stack.pop() == Some(target) {
             self.add_tnt_bit(true);
-            self.commit();
+            self.end_event();
         } else {
             self.send_tip(target);
         }
@@ -142,7 +143,7 @@ impl Unit {
             return true;
         }
         if self.core.context_en && !self.core.filter_en && self.ranges.is_far_from(target) {
-            self.commit();
+            self.end_event();
             return false;
         }
         self.land_at_filtered(target, conditional)
@@ -161,7 +162,7 @@ impl Unit {
         } else {
             return;
         }
-        self.commit();
+        self.end_event();
     }
 
     #[inline(never)]
@@ -188,9 +189,9 @@ impl Unit {
             self.put_tip_pge(target);
         }
         if stops {
-            self.trace_stop();
+            self.stop_trace();
         }
-        self.commit();
+        self.end_event();
         false
     }
 
@@ -217,7 +218,7 @@ impl Unit {
         self.flush_tnt();
         self.put_cyc_if_due();
         self.put_tip(target);
-        self.commit();
+        self.end_event();
     }
 }
 
@@ -243,7 +244,7 @@ impl CallTracker<'_> {
     /// Takes a near RET as a TNT bit if it returns to the last CALL; otherwise changes nothing and returns false.
     #[inline(always)]
     pub fn pop_return(&mut self, target: u64) -> bool {
-        let known = self.0.top() == Some(target);
+        let known = self.0.top_entry() == Some(target);
         if known {
             self.0.pop();
         }
@@ -261,10 +262,10 @@ impl Unit {
         self.attention.saturating_sub(self.buffer.position() + 1)
     }
 
-    /// Adds TNT bits of at most `room` blocks, before `quiet_until`. For each block, `next` returns a number of bits (0
-    /// to 4) and their values, the last one lowest; it reports calls and returns to the tracker. Returns the total
-    /// number of bits. The caller sets the IP afterwards (`set_ip`). No jump depends on the values of the bits, which
-    /// cannot be predicted.
+    /// Adds TNT bits of at most `room` blocks, before `quiet_until_clock`. For each block, `next` returns a number of
+    /// bits (0 to 4) and their values, the last one lowest; it reports calls and returns to the tracker. Returns the
+    /// total number of bits. The caller sets the IP afterwards (`set_ip`). No jump depends on the values of the bits,
+    /// which cannot be predicted.
     #[inline(always)]
     pub fn add_tnt_bits(
         &mut self,
@@ -316,37 +317,37 @@ const KERNEL: u64 = 0;
 
 impl Unit {
     /// Far JMP, CALL, RET or IRET that stays in user mode.
-    pub fn far(&mut self, target: u64) {
-        self.transfer(target, self.core.user, None);
+    pub fn emit_far_branch(&mut self, target: u64) {
+        self.emit_transfer(target, self.core.user, None);
     }
 
     /// SYSCALL or SYSENTER.
     pub fn syscall(&mut self) {
-        self.transfer(KERNEL, false, None);
+        self.emit_transfer(KERNEL, false, None);
     }
 
     /// The kernel returns to user code at `target`.
-    pub fn resume(&mut self, target: u64) {
-        self.transfer(target, true, None);
+    pub fn resume_user_code(&mut self, target: u64) {
+        self.emit_transfer(target, true, None);
     }
 
     /// An interrupt or a trap before the instruction at `ip`.
     pub fn interrupt(&mut self, ip: u64) {
-        self.transfer(KERNEL, false, Some(ip));
+        self.emit_transfer(KERNEL, false, Some(ip));
     }
 
     /// An exception at the instruction at `ip`.
     pub fn exception(&mut self, ip: u64) {
-        self.transfer(KERNEL, false, Some(ip));
+        self.emit_transfer(KERNEL, false, Some(ip));
     }
 
     /// INT n, INT3, INT1 or INTO at `ip`.
     pub fn software_interrupt(&mut self, ip: u64) {
-        self.transfer(KERNEL, false, Some(ip));
+        self.emit_transfer(KERNEL, false, Some(ip));
     }
 
     /// Handles a transfer. `event_ip` is the IP of the FUP; a far branch has none.
-    fn transfer(&mut self, target: u64, user: bool, event_ip: Option<u64>) {
+    fn emit_transfer(&mut self, target: u64, user: bool, event_ip: Option<u64>) {
         self.core.user = user;
         self.core.ip = target;
         if !self.core.trigger_en {
@@ -379,8 +380,8 @@ impl Unit {
             self.put_tip_pge(target);
         }
         if stops {
-            self.trace_stop();
+            self.stop_trace();
         }
-        self.commit();
+        self.end_event();
     }
 }

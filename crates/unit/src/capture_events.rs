@@ -94,7 +94,7 @@ impl Unit {
             EventKind::IndirectJump => self.indirect_jump(event.target),
             EventKind::IndirectCall => self.indirect_call(event.next_ip(), event.target),
             EventKind::Return => self.ret(event.target),
-            EventKind::Far => self.far(event.target),
+            EventKind::Far => self.emit_far_branch(event.target),
             EventKind::Syscall => self.syscall(),
             EventKind::Interrupt => self.interrupt(event.ip),
             EventKind::Fault => self.exception(event.ip),
@@ -102,7 +102,7 @@ impl Unit {
             EventKind::Resume => self.switch_in(event.target),
             EventKind::Switch => self
                 .switch_out_and_in((event.flags & flag::SWITCH_IN_USER != 0).then_some(event.ip)),
-            EventKind::Exit => self.disable(),
+            EventKind::Exit => self.disable_tracing(),
             EventKind::Thread
             | EventKind::Exec
             | EventKind::Comm
@@ -119,8 +119,9 @@ impl Unit {
     ///
     /// # Errors As `Unit::advance_clock`.
     pub fn wait_until(&mut self, clock: u64) -> Result<(), Error> {
-        if !self.core.user && clock.saturating_sub(self.clock()) > LONGEST_SCHEDULED {
-            self.disable();
+        if !self.core.user && clock.saturating_sub(self.clock_in_instructions()) > LONGEST_SCHEDULED
+        {
+            self.disable_tracing();
         }
         self.advance_clock(clock)
     }
@@ -128,7 +129,7 @@ impl Unit {
     /// Continues, or starts, user code at `target`.
     pub fn switch_in(&mut self, target: u64) {
         self.enable_unless_stopped();
-        self.resume(target);
+        self.resume_user_code(target);
     }
 
     /// Switches the thread out and in, before the instruction at `ip` in user mode or in the kernel. New address ranges
@@ -137,17 +138,17 @@ impl Unit {
         if let Some(ip) = ip {
             self.interrupt(ip);
         }
-        self.disable();
+        self.disable_tracing();
         self.enable_unless_stopped();
         if let Some(ip) = ip {
-            self.resume(ip);
+            self.resume_user_code(ip);
         }
     }
 
     /// A trace that TraceStop or a full region has stopped stays stopped.
     fn enable_unless_stopped(&mut self) {
         if !self.is_stopped() {
-            self.enable();
+            self.enable_tracing();
         }
     }
 }

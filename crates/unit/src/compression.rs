@@ -77,7 +77,7 @@ impl ReturnStack {
         }
     }
 
-    pub(crate) fn depth(&self) -> usize {
+    pub(crate) fn max_depth(&self) -> usize {
         self.depth
     }
 
@@ -100,7 +100,7 @@ impl ReturnStack {
 
     /// Returns what `pop` would return.
     #[inline(always)]
-    pub(crate) fn top(&self) -> Option<u64> {
+    pub(crate) fn top_entry(&self) -> Option<u64> {
         (self.count > 0).then(|| self.entries[(self.next + DEPTH - 1) % DEPTH])
     }
 

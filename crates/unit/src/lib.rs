@@ -39,6 +39,6 @@ pub use branches::CallTracker;
 pub use capture_events::{CaptureEvent, EventKind, RECORD_SIZE};
 pub use error::Error;
 pub use saved_state::{CoreState, SavedState};
-pub use settings::{Output, Parameters, Settings, TimeModel};
+pub use settings::{LegalChoices, OutputRegion, Settings, TimeModel};
 pub use tracing_control::{AddressRange, RangeKind};
 pub use unit::Unit;

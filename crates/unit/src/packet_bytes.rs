@@ -1,11 +1,11 @@
 //! The bytes of packets, computed from the packet table's headers and fields, and the buffer that collects them.
 
-use rtit_packet::table::{field, Field, Kind, IP_PAYLOAD, ROWS};
+use rtit_packet::table::{field, FieldLayout, Kind, IP_PAYLOAD, ROWS};
 
 /// A packet of at most 8 bytes, as a little-endian word, and its size.
 pub(crate) type ShortPacket = (u64, usize);
 
-const fn header(kind: Kind) -> u64 {
+const fn header_word(kind: Kind) -> u64 {
     let bytes = ROWS[kind as usize].header;
     let (mut word, mut index) = (0, 0);
     while index < bytes.len() {
@@ -15,33 +15,38 @@ const fn header(kind: Kind) -> u64 {
     word
 }
 
-const fn size(kind: Kind) -> usize {
+const fn packet_size(kind: Kind) -> usize {
     ROWS[kind as usize].size as usize
 }
 
-const fn field_bits(field: Field, value: u64) -> u64 {
+const fn field_bits(field: FieldLayout, value: u64) -> u64 {
     let low = (value >> field.shift) & (u64::MAX >> (64 - field.width));
     low << (8 * field.byte as u32 + field.bit)
 }
 
-const fn packet_with_field(kind: Kind, field: Field, value: u64) -> ShortPacket {
-    (header(kind) | field_bits(field, value), size(kind))
+const fn packet_with_field(kind: Kind, field: FieldLayout, value: u64) -> ShortPacket {
+    (
+        header_word(kind) | field_bits(field, value),
+        packet_size(kind),
+    )
 }
 
-pub(crate) const TIP: u8 = header(Kind::Tip) as u8;
-pub(crate) const TIP_PGE: u8 = header(Kind::TipPge) as u8;
-pub(crate) const TIP_PGD: u8 = header(Kind::TipPgd) as u8;
-pub(crate) const FUP: u8 = header(Kind::Fup) as u8;
+pub(crate) const TIP: u8 = header_word(Kind::Tip) as u8;
+pub(crate) const TIP_PGE: u8 = header_word(Kind::TipPge) as u8;
+pub(crate) const TIP_PGD: u8 = header_word(Kind::TipPgd) as u8;
+pub(crate) const FUP: u8 = header_word(Kind::Fup) as u8;
 
-pub(crate) const PGD_SUPPRESSED: ShortPacket = (header(Kind::TipPgd), size(Kind::TipPgd));
-pub(crate) const TRACE_STOP: ShortPacket = (header(Kind::TraceStop), size(Kind::TraceStop));
-pub(crate) const OVF: ShortPacket = (header(Kind::Ovf), size(Kind::Ovf));
-pub(crate) const PSBEND: ShortPacket = (header(Kind::PsbEnd), size(Kind::PsbEnd));
+pub(crate) const PGD_SUPPRESSED: ShortPacket =
+    (header_word(Kind::TipPgd), packet_size(Kind::TipPgd));
+pub(crate) const TRACE_STOP: ShortPacket =
+    (header_word(Kind::TraceStop), packet_size(Kind::TraceStop));
+pub(crate) const OVF: ShortPacket = (header_word(Kind::Ovf), packet_size(Kind::Ovf));
+pub(crate) const PSBEND: ShortPacket = (header_word(Kind::PsbEnd), packet_size(Kind::PsbEnd));
 /// 64-bit code: CS.L and LMA set, CS.D clear.
 pub(crate) const MODE_EXEC_64: ShortPacket =
     packet_with_field(Kind::ModeExec, field::MODE_EXEC_CSL, 1);
 /// Outside a transaction.
-pub(crate) const MODE_TSX: ShortPacket = (header(Kind::ModeTsx), size(Kind::ModeTsx));
+pub(crate) const MODE_TSX: ShortPacket = (header_word(Kind::ModeTsx), packet_size(Kind::ModeTsx));
 
 /// Returns the bits that IPBytes adds to the header byte of an IP packet, and the size of the payload.
 pub(crate) const fn ip_form(ip_bytes: u8) -> (u8, u8) {
@@ -67,11 +72,11 @@ pub(crate) fn long_tnt(tnt: u64) -> ShortPacket {
 }
 
 /// Returns a TSC packet with the low 56 bits.
-pub(crate) fn tsc(tsc: u64) -> ShortPacket {
+pub(crate) fn tsc_packet(tsc: u64) -> ShortPacket {
     packet_with_field(Kind::Tsc, field::TSC_TSC, tsc)
 }
 
-pub(crate) fn tma(ctc: u64, fast_counter: u64) -> ShortPacket {
+pub(crate) fn tma_packet(ctc: u64, fast_counter: u64) -> ShortPacket {
     let (word, size) = packet_with_field(Kind::Tma, field::TMA_CTC, ctc);
     (
         word | field_bits(field::TMA_FAST_COUNTER, fast_counter),
@@ -79,11 +84,11 @@ pub(crate) fn tma(ctc: u64, fast_counter: u64) -> ShortPacket {
     )
 }
 
-pub(crate) fn cbr(ratio: u64) -> ShortPacket {
+pub(crate) fn cbr_packet(ratio: u64) -> ShortPacket {
     packet_with_field(Kind::Cbr, field::CBR_RATIO, ratio)
 }
 
-pub(crate) fn mtc(ctc: u64) -> ShortPacket {
+pub(crate) fn mtc_packet(ctc: u64) -> ShortPacket {
     // A constant: looking the table up here shows in a profile.
     const EMPTY: ShortPacket = packet_with_field(Kind::Mtc, field::MTC_CTC, 0);
     (EMPTY.0 | field_bits(field::MTC_CTC, ctc), EMPTY.1)
@@ -91,7 +96,7 @@ pub(crate) fn mtc(ctc: u64) -> ShortPacket {
 
 /// Returns a CYC in its shortest form, for fewer than 2^61 cycles: 5 bits in the first byte, 7 in each further one,
 /// each byte with a bit that announces another (Table 33-33).
-pub(crate) fn cyc(cycles: u64) -> ([u8; 9], usize) {
+pub(crate) fn cyc_packet(cycles: u64) -> ([u8; 9], usize) {
     let mut bytes = [0; 9];
     let (word, _) = packet_with_field(Kind::Cyc, field::CYC_CYCLES, cycles);
     bytes[0] = word as u8;
@@ -131,14 +136,14 @@ impl PacketBuffer {
 
     #[inline(always)]
     pub(crate) fn put_packet(&mut self, (word, size): ShortPacket) {
-        self.slot()[..8].copy_from_slice(&word.to_le_bytes());
+        self.next_slot()[..8].copy_from_slice(&word.to_le_bytes());
         self.position += size;
     }
 
     /// Stores `first`, then the `size` low bytes of `word`.
     #[inline(always)]
     pub(crate) fn put_ip_packet(&mut self, first: u8, word: u64, size: u8) {
-        let slot = self.slot();
+        let slot = self.next_slot();
         slot[0] = first;
         slot[1..9].copy_from_slice(&word.to_le_bytes());
         self.position += 1 + usize::from(size);
@@ -146,7 +151,7 @@ impl PacketBuffer {
 
     pub(crate) fn put_bytes(&mut self, bytes: &[u8]) {
         for part in bytes.chunks(SLOT) {
-            self.slot()[..part.len()].copy_from_slice(part);
+            self.next_slot()[..part.len()].copy_from_slice(part);
             self.position += part.len();
         }
     }
@@ -167,7 +172,7 @@ impl PacketBuffer {
     #[inline(always)]
     pub(crate) fn reserve(&mut self, size: usize) -> &mut [u8] {
         while self.bytes.len() < self.position + size + SLOT {
-            self.grow();
+            self.grow_buffer();
         }
         &mut self.bytes[self.position..self.position + size]
     }
@@ -184,15 +189,15 @@ impl PacketBuffer {
     }
 
     #[inline(always)]
-    fn slot(&mut self) -> &mut [u8] {
+    fn next_slot(&mut self) -> &mut [u8] {
         if !self.has_room() {
-            self.grow();
+            self.grow_buffer();
         }
         &mut self.bytes[self.position..self.position + SLOT]
     }
 
     #[cold]
-    fn grow(&mut self) {
+    fn grow_buffer(&mut self) {
         self.bytes.resize((2 * self.bytes.len()).max(FIRST_SIZE), 0);
     }
 }

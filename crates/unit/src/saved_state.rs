@@ -93,7 +93,7 @@ impl SavedState {
     /// Returns the state as bytes, in a layout of its own.
     pub fn to_bytes(&self) -> Vec<u8> {
         let core = &self.core;
-        let flags = core.flags().into_iter().rev();
+        let flags = core.flag_values().into_iter().rev();
         let flags = flags.fold(0u16, |word, flag| word << 1 | u16::from(flag));
         let mut bytes = MAGIC.to_vec();
         bytes.extend(flags.to_le_bytes());
@@ -103,7 +103,7 @@ impl SavedState {
             self.next_ranges.len(),
         ];
         bytes.extend(counts.map(|count| count as u8));
-        let words = core.words();
+        let words = core.state_words();
         bytes.extend(
             words
                 .iter()
@@ -145,15 +145,15 @@ impl SavedState {
             });
         }
         let (words, tail) = rest.split_at(words);
-        let mut words = words.chunks_exact(8).map(word);
+        let mut words = words.chunks_exact(8).map(read_first_word);
         core.set_words(&mut words);
         let range = |bytes: &[u8]| AddressRange {
             kind: match bytes[0] {
                 0 => RangeKind::FilterEn,
                 _ => RangeKind::TraceStop,
             },
-            first: word(&bytes[1..9]),
-            last: word(&bytes[9..17]),
+            first: read_first_word(&bytes[1..9]),
+            last: read_first_word(&bytes[9..17]),
         };
         let (now, then) = tail.split_at(RANGE * ranges);
         Ok(SavedState {
@@ -166,7 +166,7 @@ impl SavedState {
 }
 
 impl CoreState {
-    fn flags(mut self) -> [bool; 10] {
+    fn flag_values(mut self) -> [bool; 10] {
         self.flags_mut().map(|flag| *flag)
     }
 
@@ -185,7 +185,7 @@ impl CoreState {
         ]
     }
 
-    fn words(&self) -> [u64; WORDS] {
+    fn state_words(&self) -> [u64; WORDS] {
         [
             self.last_ip,
             self.ip,
@@ -218,7 +218,7 @@ impl CoreState {
 }
 
 /// Returns the first 8 bytes, little endian.
-fn word(bytes: &[u8]) -> u64 {
+fn read_first_word(bytes: &[u8]) -> u64 {
     let mut array = [0; 8];
     for (into, from) in array.iter_mut().zip(bytes) {
         *into = *from;

@@ -51,7 +51,7 @@ pub enum TntForm {
 
 impl TntForm {
     /// Returns the maximum number of pending bits.
-    pub fn capacity(self) -> u32 {
+    pub fn max_pending_bits(self) -> u32 {
         match self {
             TntForm::Short => 6,
             TntForm::Long | TntForm::Mixed => 47,
@@ -91,7 +91,7 @@ pub enum PsbPart {
 
 /// Choices among the behaviours that the chapter allows. Every combination gives a legal trace of the same execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Parameters {
+pub struct LegalChoices {
     pub tnt_form: TntForm,
     /// TNT bits after which a TNT is sent; 0: only when it is full.
     pub tnt_flush: u32,
@@ -115,10 +115,10 @@ pub struct Parameters {
     pub cyc_max_bytes: u32,
 }
 
-impl Default for Parameters {
-    fn default() -> Parameters {
+impl Default for LegalChoices {
+    fn default() -> LegalChoices {
         use PsbPart::{Cbr, Fup, ModeExec, ModeTsx, Pip, Tsc};
-        Parameters {
+        LegalChoices {
             tnt_form: TntForm::Short,
             tnt_flush: 0,
             ip_compression: IpCompression::Shortest,
@@ -169,7 +169,7 @@ impl Default for TimeModel {
 
 /// The end of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Output {
+pub enum OutputRegion {
     /// None: the caller takes the bytes in time.
     Stream,
     /// A region of so many bytes that is overwritten from its start. It holds the last bytes.
@@ -186,8 +186,8 @@ pub struct Settings {
     /// CPUID.(14H,0):EBX[1]. Without it there is no PacketByteCnt to keep, and each enable sends PSB+.
     pub psb_cyc: bool,
     pub time: TimeModel,
-    pub parameters: Parameters,
-    pub output: Output,
+    pub parameters: LegalChoices,
+    pub output: OutputRegion,
 }
 
 impl Default for Settings {
@@ -197,8 +197,8 @@ impl Default for Settings {
             ctl: ctl::USER | ctl::MTC_EN | ctl::TSC_EN | ctl::BRANCH_EN | periods,
             psb_cyc: true,
             time: TimeModel::default(),
-            parameters: Parameters::default(),
-            output: Output::Stream,
+            parameters: LegalChoices::default(),
+            output: OutputRegion::Stream,
         }
     }
 }
@@ -207,7 +207,7 @@ impl Settings {
     /// Checks the settings.
     ///
     /// # Errors `Error::Setting` for the first value that a unit cannot use.
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check_settings(&self) -> Result<(), Error> {
         let unsupported = self.ctl & !ctl::SUPPORTED;
         let expected = "a value of IA32_RTIT_CTL without TraceEn, ADDRn_CFG, output scheme and bits that user mode \
                         does not have";
@@ -219,22 +219,22 @@ impl Settings {
         )?;
         let largest = 1 << 32;
         match self.output {
-            Output::Stream => {}
-            Output::Circular(size) => check_range("circular", size, 128, largest)?,
-            Output::Stop(size) => check_range("stop", size, 1, largest)?,
+            OutputRegion::Stream => {}
+            OutputRegion::Circular(size) => check_range("circular", size, 128, largest)?,
+            OutputRegion::Stop(size) => check_range("stop", size, 1, largest)?,
         }
         self.parameters.check()?;
         self.time.check()
     }
 }
 
-impl Parameters {
+impl LegalChoices {
     fn check(&self) -> Result<(), Error> {
         check_range(
             "tnt_flush",
             self.tnt_flush,
             0,
-            self.tnt_form.capacity().into(),
+            self.tnt_form.max_pending_bits().into(),
         )?;
         check_range("ret_compression_depth", self.ret_compression_depth, 0, 64)?;
         check_range("psb_delay", self.psb_delay, 0, 1 << 32)?;
@@ -303,14 +303,14 @@ impl Settings {
     /// are separated by colons.
     ///
     /// # Errors `Error::UnknownSetting`, and `Error::Setting` for a text that is no value of the setting.
-    /// `Settings::check` checks limits.
+    /// `Settings::check_settings` checks limits.
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), Error> {
         let (time, parameters) = (&mut self.time, &mut self.parameters);
         match name {
             "ctl" => self.ctl = parse_number(name, text)?,
             "psb_cyc" => self.psb_cyc = parse_switch(name, text)?,
-            "circular" => self.output = Output::Circular(parse_number(name, text)?),
-            "stop" => self.output = Output::Stop(parse_number(name, text)?),
+            "circular" => self.output = OutputRegion::Circular(parse_number(name, text)?),
+            "stop" => self.output = OutputRegion::Stop(parse_number(name, text)?),
             "cpi" => time.cpi = parse_number(name, text)?,
             "tsc_start" => time.tsc_start = parse_number(name, text)?,
             "tsc_adjust" => time.tsc_adjust = parse_signed(name, text)?,

@@ -37,13 +37,13 @@ impl Unit {
         if self.core.packet_en {
             self.account_output();
         } else {
-            self.commit();
+            self.end_event();
         }
         Ok(())
     }
 
     /// Returns the clock in retired instructions.
-    pub fn clock(&self) -> u64 {
+    pub fn clock_in_instructions(&self) -> u64 {
         self.core.cycle / self.clocks.cpi
     }
 
@@ -56,7 +56,7 @@ impl Unit {
 
     #[cold]
     fn clock_went_back(&self, clock: u64) -> Error {
-        let was = self.clock();
+        let was = self.clock_in_instructions();
         Error::ClockWentBack { clock, was }
     }
 
@@ -68,7 +68,7 @@ impl Unit {
             self.core.cyc_due = cycle;
         }
         if self.config.mtc_en {
-            self.core.mtc_index = self.clocks.art(cycle) >> self.config.mtc_shift;
+            self.core.mtc_index = self.clocks.always_running_timer(cycle) >> self.config.mtc_shift;
             self.compute_next_mtc();
         }
         self.schedule_timing();
@@ -103,7 +103,7 @@ impl Unit {
             if due == self.core.next_mtc {
                 self.put_cyc_if_due();
                 self.buffer
-                    .put_packet(packet_bytes::mtc(self.core.mtc_index));
+                    .put_packet(packet_bytes::mtc_packet(self.core.mtc_index));
                 self.schedule_next_mtc();
             } else {
                 self.put_cyc();
@@ -122,7 +122,7 @@ impl Unit {
 
     fn put_cyc(&mut self) {
         let cycle = self.core.cycle;
-        let (bytes, size) = packet_bytes::cyc(cycle - self.core.cyc_base);
+        let (bytes, size) = packet_bytes::cyc_packet(cycle - self.core.cyc_base);
         self.buffer.put_bytes(&bytes[..size]);
         self.core.cyc_base = cycle;
         self.core.cyc_due = cycle + self.config.cyc_gap;
@@ -135,16 +135,19 @@ impl Unit {
         }
         let cycle = self.core.cycle;
         self.buffer
-            .put_packet(packet_bytes::tsc(self.clocks.tsc(cycle)));
+            .put_packet(packet_bytes::tsc_packet(self.clocks.tsc(cycle)));
         if self.config.mtc_en {
-            let (art, ticks) = (self.clocks.art(cycle), self.clocks.fast_counter(cycle));
-            self.buffer.put_packet(packet_bytes::tma(art, ticks));
+            let (art, ticks) = (
+                self.clocks.always_running_timer(cycle),
+                self.clocks.fast_counter(cycle),
+            );
+            self.buffer.put_packet(packet_bytes::tma_packet(art, ticks));
         }
     }
 
     pub(crate) fn put_cbr(&mut self) {
         self.buffer
-            .put_packet(packet_bytes::cbr(self.config.core_ratio.into()));
+            .put_packet(packet_bytes::cbr_packet(self.config.core_ratio.into()));
     }
 
     fn compute_next_mtc(&mut self) {
@@ -215,25 +218,31 @@ impl Clocks {
     }
 
     /// Returns ticks at the TSC's rate, without the software offset.
-    fn ticks(&self, cycle: u64) -> u64 {
+    fn unadjusted_tsc(&self, cycle: u64) -> u64 {
         self.tsc_start + cycle * self.max_non_turbo_ratio / self.core_ratio
     }
 
     pub(crate) fn tsc(&self, cycle: u64) -> u64 {
-        self.ticks(cycle).wrapping_add_signed(self.tsc_adjust)
+        self.unadjusted_tsc(cycle)
+            .wrapping_add_signed(self.tsc_adjust)
     }
 
     /// Returns the Always Running Timer.
-    pub(crate) fn art(&self, cycle: u64) -> u64 {
-        mul_div_floor(self.ticks(cycle), self.denominator, self.numerator)
+    pub(crate) fn always_running_timer(&self, cycle: u64) -> u64 {
+        mul_div_floor(self.unadjusted_tsc(cycle), self.denominator, self.numerator)
     }
 
     /// Returns ticks since the last edge of the crystal clock.
     pub(crate) fn fast_counter(&self, cycle: u64) -> u64 {
-        self.ticks(cycle) - mul_div_ceil(self.art(cycle), self.numerator, self.denominator)
+        self.unadjusted_tsc(cycle)
+            - mul_div_ceil(
+                self.always_running_timer(cycle),
+                self.numerator,
+                self.denominator,
+            )
     }
 
-    /// Returns the first cycle at which the ART has reached `art`, at or after the start.
+    /// Returns the first cycle at which the ART has reached `always_running_timer`, at or after the start.
     pub(crate) fn cycle_of_art(&self, art: u64) -> u64 {
         let ticks = mul_div_ceil(art, self.numerator, self.denominator);
         let own = ticks.saturating_sub(self.tsc_start);

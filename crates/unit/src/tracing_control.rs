@@ -1,18 +1,18 @@
 //! Enables and disables tracing, ends events, and emits PSB by byte count (sections 33.2.8.3 and 33.4.2.17); internal
 //! buffer overflow (33.3.8 and 33.4.2.16); IP filtering and TraceStop ranges (33.2.5.3).
 //!
-//! PacketEn is derived from TriggerEn, ContextEn, FilterEn and BranchEn. `commit` ends each event: it is one comparison
-//! with `Unit::attention`, the buffer position at which a PSB is due or a region ends.
+//! PacketEn is derived from TriggerEn, ContextEn, FilterEn and BranchEn. `end_event` ends each event: it is one
+//! comparison with `Unit::attention`, the buffer position at which a PSB is due or a region ends.
 
 use crate::error::Error;
 use crate::packet_bytes::OVF;
 use crate::saved_state::CoreState;
-use crate::settings::{Output, PsbOnEnable};
+use crate::settings::{OutputRegion, PsbOnEnable};
 use crate::unit::Unit;
 
 impl Unit {
     /// Sets TraceEn; does nothing if it is set.
-    pub fn enable(&mut self) {
+    pub fn enable_tracing(&mut self) {
         if self.core.trace_en {
             return;
         }
@@ -54,11 +54,11 @@ impl Unit {
             self.put_enable_packets(stops);
         }
         self.update_attention();
-        self.commit();
+        self.end_event();
     }
 
     /// Clears TraceEn; does nothing if it is clear.
-    pub fn disable(&mut self) {
+    pub fn disable_tracing(&mut self) {
         if !self.core.trace_en {
             return;
         }
@@ -73,13 +73,13 @@ impl Unit {
             }
             self.clear_trigger_en();
         }
-        self.commit();
+        self.end_event();
         self.core.trace_en = false;
     }
 
     fn put_enable_packets(&mut self, stops: bool) {
         if stops {
-            self.trace_stop();
+            self.stop_trace();
         } else if self.core.packet_en {
             self.put_cyc_if_due();
             self.put_tip_pge(self.core.ip);
@@ -87,7 +87,7 @@ impl Unit {
     }
 
     /// Performs the TraceStop action (section 33.4.2.9), after `update_enables` has cleared FilterEn.
-    pub(crate) fn trace_stop(&mut self) {
+    pub(crate) fn stop_trace(&mut self) {
         self.put_last_cyc();
         self.put_trace_stop();
         self.core.stopped = true;
@@ -133,7 +133,7 @@ impl Unit {
 
     /// Ends an event: accounts for its packets, and emits a PSB+ if the byte count requires one.
     #[inline(always)]
-    pub(crate) fn commit(&mut self) {
+    pub(crate) fn end_event(&mut self) {
         if self.buffer.position() >= self.attention {
             self.commit_with_checks();
         }
@@ -167,7 +167,7 @@ impl Unit {
             self.core.plain = false;
         }
         self.written_to = self.buffer.position();
-        if let Output::Circular(size) = self.config.output {
+        if let OutputRegion::Circular(size) = self.config.output {
             if self.buffer.position() >= self.attention {
                 self.keep_last(usize::try_from(size).unwrap_or(usize::MAX));
             }
@@ -297,15 +297,15 @@ impl AddressRanges {
 
     /// Returns FilterEn at `ip`. Without FilterEn ranges all code is inside (section 33.2.6.5).
     pub(crate) fn filter_en(&self, ip: u64) -> bool {
-        !self.has_filter() || self.contains(RangeKind::FilterEn, ip)
+        !self.has_filter() || self.contains_ip(RangeKind::FilterEn, ip)
     }
 
     /// Returns whether a branch or event that continues at `ip` meets the TraceStop condition.
     pub(crate) fn is_trace_stop(&self, ip: u64) -> bool {
-        self.contains(RangeKind::TraceStop, ip)
+        self.contains_ip(RangeKind::TraceStop, ip)
     }
 
-    fn contains(&self, kind: RangeKind, ip: u64) -> bool {
+    fn contains_ip(&self, kind: RangeKind, ip: u64) -> bool {
         let inside =
             |range: &AddressRange| range.kind == kind && (range.first..=range.last).contains(&ip);
         self.all.iter().any(inside)

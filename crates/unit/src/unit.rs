@@ -6,7 +6,7 @@ use crate::compression::{IpCompressionTable, ReturnStack};
 use crate::error::Error;
 use crate::packet_bytes::PacketBuffer;
 use crate::saved_state::{CoreState, SavedState, NEVER};
-use crate::settings::{ctl, Output, Parameters, Settings};
+use crate::settings::{ctl, LegalChoices, OutputRegion, Settings};
 use crate::timing::Clocks;
 use crate::tracing_control::{AddressRange, AddressRanges};
 
@@ -37,8 +37,8 @@ pub(crate) struct UnitConfig {
     pub(crate) psb_period: i64,
     pub(crate) psb_cyc: bool,
     pub(crate) core_ratio: u8,
-    pub(crate) output: Output,
-    pub(crate) parameters: Parameters,
+    pub(crate) output: OutputRegion,
+    pub(crate) parameters: LegalChoices,
     pub(crate) ip_table: IpCompressionTable,
     /// The value of `CoreState::tnt`, stop bit included, from which on a TNT is full.
     pub(crate) tnt_full: u64,
@@ -51,7 +51,7 @@ impl UnitConfig {
         let parameters = settings.parameters.clone();
         let cyc_gap = (1u64 << field(ctl::CYC_THRESH) >> 1).max(1);
         let waiting = match parameters.tnt_flush {
-            0 => parameters.tnt_form.capacity(),
+            0 => parameters.tnt_form.max_pending_bits(),
             results => results,
         };
         let cyc_limit = cyc_gap.max(u64::MAX >> (64 - parameters.cyc_counter_bits));
@@ -98,7 +98,7 @@ pub struct Unit {
     pub(crate) written_to: usize,
     /// PacketByteCnt at the start of the buffer.
     pub(crate) count_base: i64,
-    /// The position in the buffer at which `commit` has more to do.
+    /// The position in the buffer at which `end_event` has more to do.
     pub(crate) attention: usize,
     pub(crate) buffer: PacketBuffer,
     pub(crate) config: UnitConfig,
@@ -114,9 +114,9 @@ pub struct Unit {
 impl Unit {
     /// Creates a unit.
     ///
-    /// # Errors As `Settings::check`.
+    /// # Errors As `Settings::check_settings`.
     pub fn new(settings: &Settings) -> Result<Unit, Error> {
-        settings.check()?;
+        settings.check_settings()?;
         let depth = match settings.ctl & ctl::DIS_RETC {
             0 => settings.parameters.ret_compression_depth as usize,
             _ => 0,
@@ -169,7 +169,7 @@ impl Unit {
     }
 
     /// Returns the number of PSBs that this unit has emitted. A decoder can start at the next instruction after each.
-    pub fn psbs(&self) -> u64 {
+    pub fn psb_count(&self) -> u64 {
         self.psbs
     }
 
@@ -184,11 +184,11 @@ impl Unit {
     pub fn output(&self) -> &[u8] {
         let bytes = self.buffer.as_slice();
         match self.config.output {
-            Output::Circular(size) => {
+            OutputRegion::Circular(size) => {
                 let kept = bytes.len().min(usize::try_from(size).unwrap_or(usize::MAX));
                 bytes.get(bytes.len() - kept..).unwrap_or_default()
             }
-            Output::Stream | Output::Stop(_) => bytes,
+            OutputRegion::Stream | OutputRegion::Stop(_) => bytes,
         }
     }
 
@@ -232,15 +232,15 @@ impl Unit {
     /// Returns the position in the buffer at which the region ends; `NEVER` if it does not.
     pub(crate) fn region_end(&self) -> u64 {
         match self.config.output {
-            Output::Stop(size) => size.saturating_sub(self.core.written),
-            Output::Stream | Output::Circular(_) => NEVER,
+            OutputRegion::Stop(size) => size.saturating_sub(self.core.written),
+            OutputRegion::Stream | OutputRegion::Circular(_) => NEVER,
         }
     }
 
     /// Computes `attention`.
     pub(crate) fn update_attention(&mut self) {
         let mut at = self.region_end();
-        if let Output::Circular(size) = self.config.output {
+        if let OutputRegion::Circular(size) = self.config.output {
             at = size.saturating_add(size.max(CIRCULAR_SLACK));
         }
         if self.core.trigger_en {
@@ -272,7 +272,7 @@ impl Unit {
     pub fn restore_state(&mut self, state: &SavedState) -> Result<(), Error> {
         let ranges = AddressRanges::new(&state.ranges)?;
         let next_ranges = AddressRanges::new(&state.next_ranges)?;
-        self.check(state)?;
+        self.check_saved_state(state)?;
         self.core = state.core;
         self.ranges = ranges;
         self.next_ranges = next_ranges;
@@ -287,7 +287,7 @@ impl Unit {
         Ok(())
     }
 
-    fn check(&self, state: &SavedState) -> Result<(), Error> {
+    fn check_saved_state(&self, state: &SavedState) -> Result<(), Error> {
         let core = &state.core;
         let valid = |field, value, valid| match valid {
             true => Ok(()),
@@ -301,7 +301,11 @@ impl Unit {
         let calls = state.ret_stack.len();
         let tnt = core.tnt >= 1 && core.tnt < self.config.tnt_full;
         valid("tnt", core.tnt, tnt && (core.packet_en || core.tnt == 1))?;
-        valid("ret_stack", calls as u64, calls <= self.ret_stack.depth())?;
+        valid(
+            "ret_stack",
+            calls as u64,
+            calls <= self.ret_stack.max_depth(),
+        )?;
         let last_cycle = self.clocks.limit * self.clocks.cpi;
         valid("cycle", core.cycle, core.cycle <= last_cycle)?;
         valid("cyc_base", core.cyc_base, core.cyc_base <= core.cycle)?;
@@ -317,8 +321,8 @@ impl Unit {
         let count_fits = count.unsigned_abs() < 1 << 60;
         valid("packet_byte_count", count as u64, count_fits)?;
         let most = match self.config.output {
-            Output::Stop(size) => size,
-            Output::Stream | Output::Circular(_) => 1 << 60,
+            OutputRegion::Stop(size) => size,
+            OutputRegion::Stream | OutputRegion::Circular(_) => 1 << 60,
         };
         valid("written", core.written, core.written <= most)
     }

@@ -1,7 +1,7 @@
 //! The fast paths emit the same bytes as the plain events, for all settings.
 
 use rtit_unit::settings::{ctl, IpCompression, TntForm};
-use rtit_unit::{AddressRange, Parameters, RangeKind, Settings, TimeModel, Unit};
+use rtit_unit::{AddressRange, LegalChoices, RangeKind, Settings, TimeModel, Unit};
 
 const CODE: u64 = 0x40_1000;
 const DEFAULT: u64 = ctl::USER | ctl::BRANCH_EN | ctl::TSC_EN;
@@ -82,7 +82,7 @@ impl Driven {
             self.quiet += 1;
         } else {
             self.plain_event(clock, event, next, target);
-            self.quiet_until = self.unit.quiet_until();
+            self.quiet_until = self.unit.quiet_until_clock();
         }
     }
 }
@@ -135,10 +135,10 @@ fn settings(ctl: u64) -> Settings {
 #[test]
 fn most_events_take_a_fast_path() {
     for tnt_form in [TntForm::Short, TntForm::Long, TntForm::Mixed] {
-        let parameters = Parameters {
+        let parameters = LegalChoices {
             tnt_form,
             ip_compression: IpCompression::Shortest,
-            ..Parameters::default()
+            ..LegalChoices::default()
         };
         let mtc = DEFAULT | ctl::MTC_EN | 3 << ctl::MTC_FREQ;
         for ctl in [mtc, DEFAULT, DEFAULT | ctl::DIS_RETC] {
@@ -200,7 +200,7 @@ fn compare_many(settings: &Settings) -> usize {
     while done < EVENTS {
         let rest = &events[done..];
         let most = fast.room_for_tnt_bits().min(random.below(300) as usize);
-        let (until, mut now, mut taken, mut branches) = (fast.quiet_until(), clock, 0, 0);
+        let (until, mut now, mut taken, mut branches) = (fast.quiet_until_clock(), clock, 0, 0);
         let added = fast.add_tnt_bits(most, |_| {
             let at_once = taken + 1 + random.below(4) as usize;
             let (mut results, mut bits) = (0, 0);
@@ -273,9 +273,9 @@ fn many_tnt_bits_at_once_equal_single_branches() {
 
 #[test]
 fn add_tnt_bits_is_not_available_with_long_tnt() {
-    let parameters = Parameters {
+    let parameters = LegalChoices {
         tnt_form: TntForm::Long,
-        ..Parameters::default()
+        ..LegalChoices::default()
     };
     let reference = Settings {
         parameters,

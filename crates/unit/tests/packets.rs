@@ -1,7 +1,8 @@
 //! Packets of given events, and what else callers see of a unit.
 
 use rtit_unit::{
-    settings::ctl, AddressRange, CaptureEvent, Error, EventKind, Output, RangeKind, Settings, Unit,
+    settings::ctl, AddressRange, CaptureEvent, Error, EventKind, OutputRegion, RangeKind, Settings,
+    Unit,
 };
 
 const CODE: u64 = 0x40_1000;
@@ -284,17 +285,17 @@ fn apply_event(unit: &mut Unit, event: &str) {
         ["ijmp", to] => unit.indirect_jump(address(to)),
         ["icall", next, to] => unit.indirect_call(address(next), address(to)),
         ["ret", to] => unit.ret(address(to)),
-        ["far", to] => unit.far(address(to)),
+        ["far", to] => unit.emit_far_branch(address(to)),
         ["syscall"] => unit.syscall(),
-        ["resume", to] => unit.resume(address(to)),
+        ["resume", to] => unit.resume_user_code(address(to)),
         ["interrupt", ip] => unit.interrupt(address(ip)),
         ["exception", ip] => unit.exception(address(ip)),
         ["int", ip] => unit.software_interrupt(address(ip)),
         ["start"] => unit.switch_in(CODE),
         ["start", to] => unit.switch_in(address(to)),
         ["switch", ip] => unit.switch_out_and_in(Some(address(ip))),
-        ["enable"] => unit.enable(),
-        ["disable"] => unit.disable(),
+        ["enable"] => unit.enable_tracing(),
+        ["disable"] => unit.disable_tracing(),
         ["overflow", "kernel"] => unit.overflow(None),
         ["overflow", ip] => unit.overflow(Some(address(ip))),
         ["clock", clock] => unit.advance_clock(clock.parse().unwrap()).unwrap(),
@@ -320,8 +321,8 @@ fn apply_event(unit: &mut Unit, event: &str) {
                     "trace_en" => unit.trace_en().into(),
                     "packet_en" => unit.packet_en().into(),
                     "plain" => unit.has_plain_branches().into(),
-                    "psbs" => unit.psbs(),
-                    "clock" => unit.clock(),
+                    "psbs" => unit.psb_count(),
+                    "clock" => unit.clock_in_instructions(),
                     "size" => unit.output().len() as u64,
                     _ => panic!("{event}"),
                 };
@@ -469,8 +470,8 @@ fn settings_by_name() {
     settings.set("stop", "4096").unwrap();
     assert_eq!(settings.ctl, ctl::USER | ctl::BRANCH_EN);
     assert!(!settings.parameters.modeexec_suppress);
-    assert_eq!(settings.output, Output::Stop(4096));
-    settings.check().unwrap();
+    assert_eq!(settings.output, OutputRegion::Stop(4096));
+    settings.check_settings().unwrap();
     for (name, text) in [
         ("ctl", "x"),
         ("cpi", "-1"),
@@ -512,7 +513,7 @@ fn psb_offsets(settings: &Settings) -> Vec<u64> {
             offsets.push(before + 3);
         }
     }
-    assert_eq!(unit.psbs(), offsets.len() as u64);
+    assert_eq!(unit.psb_count(), offsets.len() as u64);
     offsets
 }
 
@@ -550,7 +551,7 @@ fn sixty_four_bits_at_once_are_ten_packets_and_four_bits() {
 
 #[test]
 fn circular_region_keeps_the_last_bytes() {
-    let settings = with(|settings| settings.output = Output::Circular(128));
+    let settings = with(|settings| settings.output = OutputRegion::Circular(128));
     let (mut stream, mut circular) = (started(&quiet()), Unit::new(&settings).unwrap());
     circular.switch_in(CODE);
     for jump in 0..60_000 {
@@ -618,7 +619,7 @@ fn restored_unit_keeps_return_stack_and_psb_count() {
 
 #[test]
 fn invalid_states_are_refused() {
-    let settings = with(|settings| settings.output = Output::Stop(4096));
+    let settings = with(|settings| settings.output = OutputRegion::Stop(4096));
     let mut unit = started(&settings);
     unit.call(CODE + 5, CODE + 0x100);
     let state = unit.save_state();
@@ -724,7 +725,7 @@ fn records_equal_their_events() {
     ]
     .concat();
     assert_eq!(unit.take_output(), expected);
-    assert_eq!(unit.clock(), 16);
+    assert_eq!(unit.clock_in_instructions(), 16);
 }
 
 #[test]
@@ -749,9 +750,9 @@ fn settings_accept_their_limits_only() {
     ] {
         let mut settings = quiet();
         settings.set(name, last).unwrap();
-        assert_eq!(settings.check(), Ok(()), "{name} {last}");
+        assert_eq!(settings.check_settings(), Ok(()), "{name} {last}");
         settings.set(name, beyond).unwrap();
-        let error = settings.check().unwrap_err().to_string();
+        let error = settings.check_settings().unwrap_err().to_string();
         assert!(error.contains(name) || name.ends_with("ratio") || error.contains("crystal"));
     }
 }

@@ -4,15 +4,15 @@
 //! op`. The instruction is decoded in that older form and its length and target are put right: REX2 adds registers,
 //! never bytes.
 
-use crate::class::Class;
+use crate::class::InstructionClass;
 use crate::iced_decoder;
-use crate::instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
+use crate::instruction::{Instruction, Mode, UndecodableReason, MAX_LENGTH};
 
 const REX2: u8 = 0xd5;
 const JMPABS_OPCODE: u8 = 0xa1;
 
 /// Decodes the instruction if it has a REX2 prefix; None leaves it to the ordinary decoder.
-pub(crate) fn decode(bytes: &[u8], ip: u64) -> Option<Result<Instruction, Undecodable>> {
+pub(crate) fn decode(bytes: &[u8], ip: u64) -> Option<Result<Instruction, UndecodableReason>> {
     let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
     let at = bytes.iter().position(|byte| !is_legacy_prefix(*byte))?;
     if bytes[at] != REX2 {
@@ -20,16 +20,22 @@ pub(crate) fn decode(bytes: &[u8], ip: u64) -> Option<Result<Instruction, Undeco
     }
     let decoded = decode_rex2(bytes, at, ip);
     let whole = bytes.len() == MAX_LENGTH;
-    Some(decoded.map_err(|error| if whole { Undecodable::Invalid } else { error }))
+    Some(decoded.map_err(|error| {
+        if whole {
+            UndecodableReason::Invalid
+        } else {
+            error
+        }
+    }))
 }
 
-fn decode_rex2(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecodable> {
+fn decode_rex2(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, UndecodableReason> {
     let (Some(&payload), Some(&opcode)) = (bytes.get(at + 1), bytes.get(at + 2)) else {
-        return Err(Undecodable::Truncated);
+        return Err(UndecodableReason::Truncated);
     };
     let map1 = payload & 0x80 != 0;
     if !map1 && payload & 0x08 == 0 && opcode == JMPABS_OPCODE {
-        return jmpabs(bytes, at, ip);
+        return decode_jmpabs(bytes, at, ip);
     }
     let mut older = [0u8; MAX_LENGTH + 1];
     let mut length = 0;
@@ -55,17 +61,22 @@ fn decode_rex2(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecoda
     Ok(decoded)
 }
 
-fn jmpabs(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecodable> {
+fn decode_jmpabs(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, UndecodableReason> {
     let length = at + 11;
     if length > MAX_LENGTH {
-        return Err(Undecodable::Invalid);
+        return Err(UndecodableReason::Invalid);
     }
     if bytes.len() < length {
-        return Err(Undecodable::Truncated);
+        return Err(UndecodableReason::Truncated);
     }
     // Direct, but traced by a TIP as an indirect jump is: the target in the bytes is not needed.
-    let class = Class::IndirectJump;
-    Ok(Instruction::plain(ip, length as u8, class, Mode::Bits64))
+    let class = InstructionClass::IndirectJump;
+    Ok(Instruction::without_target(
+        ip,
+        length as u8,
+        class,
+        Mode::Bits64,
+    ))
 }
 
 #[inline(always)]

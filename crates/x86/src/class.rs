@@ -5,7 +5,7 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 /// The class of an instruction in PT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
-pub enum Class {
+pub enum InstructionClass {
     /// No packet binds to it.
     Other = 0,
     /// Jcc, JCXZ and its kin, LOOP and its kin: one TNT bit.
@@ -42,34 +42,34 @@ pub enum Class {
     XAbort,
 }
 
-impl Class {
-    pub(crate) fn from_iced(decoded: &Instruction) -> Class {
+impl InstructionClass {
+    pub(crate) fn from_iced(decoded: &Instruction) -> InstructionClass {
         let code = decoded.code();
         if code.is_jcc_short_or_near() || code.is_jcx_short() || code.is_loop() || code.is_loopcc()
         {
-            return Class::Conditional;
+            return InstructionClass::Conditional;
         }
         if code.is_jmp_short_or_near() {
-            return Class::Jump;
+            return InstructionClass::Jump;
         }
         if code.is_call_near() {
-            return Class::Call;
+            return InstructionClass::Call;
         }
         if code.is_jmp_near_indirect() {
-            return Class::IndirectJump;
+            return InstructionClass::IndirectJump;
         }
         if code.is_call_near_indirect() {
-            return Class::IndirectCall;
+            return InstructionClass::IndirectCall;
         }
         if code.is_jmp_far()
             || code.is_call_far()
             || code.is_jmp_far_indirect()
             || code.is_call_far_indirect()
         {
-            return Class::FarTransfer;
+            return InstructionClass::FarTransfer;
         }
         match decoded.mnemonic() {
-            Mnemonic::Ret => Class::Return,
+            Mnemonic::Ret => InstructionClass::Return,
             Mnemonic::Retf
             | Mnemonic::Iret
             | Mnemonic::Iretd
@@ -80,59 +80,60 @@ impl Class {
             | Mnemonic::Sysexitq
             | Mnemonic::Uiret
             | Mnemonic::Erets
-            | Mnemonic::Eretu => Class::FarTransfer,
-            Mnemonic::Syscall | Mnemonic::Sysenter => Class::Syscall,
+            | Mnemonic::Eretu => InstructionClass::FarTransfer,
+            Mnemonic::Syscall | Mnemonic::Sysenter => InstructionClass::Syscall,
             Mnemonic::Int | Mnemonic::Int1 | Mnemonic::Int3 | Mnemonic::Into => {
-                Class::SoftwareInterrupt
+                InstructionClass::SoftwareInterrupt
             }
-            Mnemonic::Vmlaunch | Mnemonic::Vmresume => Class::VmEntry,
-            Mnemonic::Ptwrite => Class::PtWrite,
-            Mnemonic::Vmptrld => Class::VmPtrLd,
-            Mnemonic::Xbegin => Class::XBegin,
-            Mnemonic::Xend => Class::XEnd,
-            Mnemonic::Xabort => Class::XAbort,
-            Mnemonic::Mov if decoded.op0_register() == Register::CR3 => Class::MovCr3,
-            _ => Class::Other,
+            Mnemonic::Vmlaunch | Mnemonic::Vmresume => InstructionClass::VmEntry,
+            Mnemonic::Ptwrite => InstructionClass::PtWrite,
+            Mnemonic::Vmptrld => InstructionClass::VmPtrLd,
+            Mnemonic::Xbegin => InstructionClass::XBegin,
+            Mnemonic::Xend => InstructionClass::XEnd,
+            Mnemonic::Xabort => InstructionClass::XAbort,
+            Mnemonic::Mov if decoded.op0_register() == Register::CR3 => InstructionClass::MovCr3,
+            _ => InstructionClass::Other,
         }
     }
 
     /// A control transfer whose target is in the instruction itself and that always happens.
     pub const fn is_direct(self) -> bool {
-        matches!(self, Class::Jump | Class::Call)
+        matches!(self, InstructionClass::Jump | InstructionClass::Call)
     }
 
     /// Anything that can go on elsewhere than at the next instruction.
     pub const fn is_branch(self) -> bool {
         matches!(
             self,
-            Class::Conditional
-                | Class::Jump
-                | Class::Call
-                | Class::IndirectJump
-                | Class::IndirectCall
-                | Class::Return
-                | Class::FarTransfer
-                | Class::Syscall
-                | Class::SoftwareInterrupt
-                | Class::VmEntry
+            InstructionClass::Conditional
+                | InstructionClass::Jump
+                | InstructionClass::Call
+                | InstructionClass::IndirectJump
+                | InstructionClass::IndirectCall
+                | InstructionClass::Return
+                | InstructionClass::FarTransfer
+                | InstructionClass::Syscall
+                | InstructionClass::SoftwareInterrupt
+                | InstructionClass::VmEntry
         )
     }
 }
 
-pub(crate) fn direct_target(decoded: &Instruction, class: Class) -> u64 {
+pub(crate) fn direct_target(decoded: &Instruction, class: InstructionClass) -> u64 {
     match class {
-        Class::Conditional | Class::Jump | Class::Call | Class::XBegin => {
-            decoded.near_branch_target()
-        }
+        InstructionClass::Conditional
+        | InstructionClass::Jump
+        | InstructionClass::Call
+        | InstructionClass::XBegin => decoded.near_branch_target(),
         _ => 0,
     }
 }
 
-pub(crate) fn repeats(decoded: &Instruction) -> bool {
+pub(crate) fn is_repeated_string_instruction(decoded: &Instruction) -> bool {
     (decoded.has_rep_prefix() || decoded.has_repne_prefix()) && decoded.is_string_instruction()
 }
 
-pub(crate) fn shadows(decoded: &Instruction) -> bool {
+pub(crate) fn inhibits_interrupts_after_it(decoded: &Instruction) -> bool {
     let to_ss = decoded.op0_kind() == OpKind::Register && decoded.op0_register() == Register::SS;
     to_ss && matches!(decoded.mnemonic(), Mnemonic::Mov | Mnemonic::Pop)
 }

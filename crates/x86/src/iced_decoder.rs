@@ -2,30 +2,30 @@
 
 use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, IntelFormatter};
 
-use crate::class::{self, Class};
-use crate::instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
+use crate::class::{self, InstructionClass};
+use crate::instruction::{Instruction, Mode, UndecodableReason, MAX_LENGTH};
 
 /// Decodes the instruction at `ip`, without REX2 prefix.
-pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
+pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, UndecodableReason> {
     let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
-    let mut decoder = Decoder::with_ip(mode.bits(), bytes, ip, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(mode.pointer_bits(), bytes, ip, DecoderOptions::NONE);
     let decoded = decoder.decode();
     if decoded.is_invalid() {
         let ended = decoder.last_error() == DecoderError::NoMoreBytes && bytes.len() < MAX_LENGTH;
         return Err(if ended && could_be_completed(bytes, mode) {
-            Undecodable::Truncated
+            UndecodableReason::Truncated
         } else {
-            Undecodable::Invalid
+            UndecodableReason::Invalid
         });
     }
-    let class = Class::from_iced(&decoded);
+    let class = InstructionClass::from_iced(&decoded);
     Ok(Instruction {
         ip,
         length: decoded.len() as u8,
         class,
         target: class::direct_target(&decoded, class),
-        repeats: class::repeats(&decoded),
-        shadows: class::shadows(&decoded),
+        repeats: class::is_repeated_string_instruction(&decoded),
+        shadows: class::inhibits_interrupts_after_it(&decoded),
         pushes_flags: class::pushes_flags(&decoded),
         pops_flags: class::pops_flags(&decoded),
         narrow: mode == Mode::Bits32 && class::pops_16_bits(&decoded),
@@ -39,7 +39,7 @@ fn could_be_completed(bytes: &[u8], mode: Mode) -> bool {
     [0x00, 0xc0].iter().any(|&filler| {
         let mut padded = [filler; MAX_LENGTH];
         padded[..bytes.len()].copy_from_slice(bytes);
-        let mut decoder = Decoder::with_ip(mode.bits(), &padded, 0, DecoderOptions::NONE);
+        let mut decoder = Decoder::with_ip(mode.pointer_bits(), &padded, 0, DecoderOptions::NONE);
         !decoder.decode().is_invalid()
     })
 }
@@ -47,7 +47,7 @@ fn could_be_completed(bytes: &[u8], mode: Mode) -> bool {
 /// Returns the instruction at `ip` as text, such as `mov rax,[rbx+8]`; `(bad)` for invalid bytes.
 pub fn format(bytes: &[u8], ip: u64, mode: Mode) -> String {
     let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
-    let mut decoder = Decoder::with_ip(mode.bits(), bytes, ip, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(mode.pointer_bits(), bytes, ip, DecoderOptions::NONE);
     let decoded = decoder.decode();
     let mut text = String::new();
     let mut formatter = IntelFormatter::new();

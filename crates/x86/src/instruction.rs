@@ -1,6 +1,6 @@
 //! A decoded instruction.
 
-use crate::class::Class;
+use crate::class::InstructionClass;
 
 /// The longest legal instruction, in bytes.
 pub const MAX_LENGTH: usize = 15;
@@ -15,7 +15,7 @@ pub enum Mode {
 
 impl Mode {
     /// Returns the width of an instruction pointer, in bits.
-    pub const fn bits(self) -> u32 {
+    pub const fn pointer_bits(self) -> u32 {
         match self {
             Mode::Bits16 => 16,
             Mode::Bits32 => 32,
@@ -24,7 +24,7 @@ impl Mode {
     }
 
     /// Truncates `ip` to the width of this mode. 16-bit code keeps 32 bits, since a linear IP includes the CS base.
-    pub const fn truncate(self, ip: u64) -> u64 {
+    pub const fn truncate_ip(self, ip: u64) -> u64 {
         match self {
             Mode::Bits64 => ip,
             Mode::Bits16 | Mode::Bits32 => ip & 0xffff_ffff,
@@ -38,7 +38,7 @@ pub struct Instruction {
     pub ip: u64,
     /// 1 to 15 bytes.
     pub length: u8,
-    pub class: Class,
+    pub class: InstructionClass,
     /// The target of a direct branch or call (for XBEGIN: the abort handler), otherwise 0.
     pub target: u64,
     /// A string instruction with a REP, REPE or REPNE prefix.
@@ -57,7 +57,12 @@ pub struct Instruction {
 impl Instruction {
     /// Returns an instruction without target and flags.
     #[inline(always)]
-    pub(crate) const fn plain(ip: u64, length: u8, class: Class, mode: Mode) -> Instruction {
+    pub(crate) const fn without_target(
+        ip: u64,
+        length: u8,
+        class: InstructionClass,
+        mode: Mode,
+    ) -> Instruction {
         Instruction {
             ip,
             length,
@@ -74,32 +79,33 @@ impl Instruction {
 
     /// Returns the address of the next instruction in memory.
     pub const fn next(&self) -> u64 {
-        self.mode.truncate(self.ip.wrapping_add(self.length as u64))
+        self.mode
+            .truncate_ip(self.ip.wrapping_add(self.length as u64))
     }
 
     /// Returns whether this is a direct call with displacement 0, which only reads the IP and pushes nothing on the
     /// stack of RET compression.
     pub const fn calls_next(&self) -> bool {
-        matches!(self.class, Class::Call) && self.target == self.next()
+        matches!(self.class, InstructionClass::Call) && self.target == self.next()
     }
 }
 
 /// Why bytes are not an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Undecodable {
+pub enum UndecodableReason {
     /// The bytes end inside the instruction.
     Truncated,
     /// The bytes are no legal instruction of this mode.
     Invalid,
 }
 
-impl std::fmt::Display for Undecodable {
+impl std::fmt::Display for UndecodableReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Undecodable::Truncated => "the code bytes end inside an instruction",
-            Undecodable::Invalid => "the bytes are no instruction",
+            UndecodableReason::Truncated => "the code bytes end inside an instruction",
+            UndecodableReason::Invalid => "the bytes are no instruction",
         })
     }
 }
 
-impl std::error::Error for Undecodable {}
+impl std::error::Error for UndecodableReason {}

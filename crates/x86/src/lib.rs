@@ -1,9 +1,9 @@
 //! What an x86 instruction means to Intel PT: its class, its length, its direct target.
 //!
 //! ```
-//! use rtit_x86::{decode, Class, Mode};
+//! use rtit_x86::{decode, InstructionClass, Mode};
 //! let je = decode(&[0x74, 0x10], 0x1000, Mode::Bits64).unwrap();
-//! assert_eq!((je.class, je.length, je.target), (Class::Conditional, 2, 0x1012));
+//! assert_eq!((je.class, je.length, je.target), (InstructionClass::Conditional, 2, 0x1012));
 //! ```
 //!
 //! [`decode`] is the only entry, beside [`format`](fn@format) for text. It tries three decoders, from fast to complete:
@@ -19,13 +19,13 @@ mod iced_decoder;
 mod instruction;
 mod table_decoder;
 
-pub use class::Class;
+pub use class::InstructionClass;
 pub use iced_decoder::format;
-pub use instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
+pub use instruction::{Instruction, Mode, UndecodableReason, MAX_LENGTH};
 
 /// Decodes the instruction at `ip` from the start of `bytes` (15 are always enough).
 #[inline]
-pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
+pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, UndecodableReason> {
     if let Some(instruction) = table_decoder::decode_near_branch(bytes, ip, mode) {
         return Ok(instruction);
     }
@@ -41,7 +41,7 @@ pub fn plain_length(bytes: &[u8; 16]) -> usize {
         .map_or(0, table_decoder::plain_length::plain_length)
 }
 
-fn decode_uncommon(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
+fn decode_uncommon(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, UndecodableReason> {
     if let Some(instruction) = table_decoder::decode(bytes, ip, mode) {
         return Ok(instruction);
     }

@@ -2,57 +2,92 @@
 
 use super::*;
 
-fn at(bytes: &[u8], mode: Mode) -> Instruction {
+fn decode_at_0x1000(bytes: &[u8], mode: Mode) -> Instruction {
     decode(bytes, 0x1000, mode).expect("a legal instruction")
 }
 
 #[test]
 fn classes_of_64_bit_instructions() {
-    let rows: &[(&[u8], Class, u8, u64)] = &[
-        (&[0x90], Class::Other, 1, 0),
-        (&[0x74, 0x10], Class::Conditional, 2, 0x1012),
-        (&[0x0f, 0x85, 0, 1, 0, 0], Class::Conditional, 6, 0x1106),
-        (&[0xe2, 0xfe], Class::Conditional, 2, 0x1000),
-        (&[0xe0, 0x00], Class::Conditional, 2, 0x1002),
-        (&[0xe3, 0x02], Class::Conditional, 2, 0x1004),
-        (&[0xeb, 0xfe], Class::Jump, 2, 0x1000),
-        (&[0xe9, 0, 0, 0, 0], Class::Jump, 5, 0x1005),
-        (&[0xe8, 0, 0, 0, 0], Class::Call, 5, 0x1005),
-        (&[0xe8, 1, 0, 0, 0], Class::Call, 5, 0x1006),
-        (&[0xff, 0xe0], Class::IndirectJump, 2, 0),
-        (&[0x3e, 0xff, 0xe0], Class::IndirectJump, 3, 0),
-        (&[0xff, 0xd0], Class::IndirectCall, 2, 0),
-        (&[0xff, 0x15, 0, 0, 0, 0], Class::IndirectCall, 6, 0),
-        (&[0xc3], Class::Return, 1, 0),
-        (&[0xf3, 0xc3], Class::Return, 2, 0),
-        (&[0xc2, 8, 0], Class::Return, 3, 0),
-        (&[0xcb], Class::FarTransfer, 1, 0),
-        (&[0xff, 0x28], Class::FarTransfer, 2, 0),
-        (&[0xff, 0x18], Class::FarTransfer, 2, 0),
-        (&[0x48, 0xcf], Class::FarTransfer, 2, 0),
-        (&[0x48, 0x0f, 0x07], Class::FarTransfer, 3, 0),
-        (&[0x0f, 0x35], Class::FarTransfer, 2, 0),
-        (&[0xf3, 0x0f, 0x01, 0xec], Class::FarTransfer, 4, 0),
-        (&[0xf2, 0x0f, 0x01, 0xca], Class::FarTransfer, 4, 0),
-        (&[0xf3, 0x0f, 0x01, 0xca], Class::FarTransfer, 4, 0),
-        (&[0x0f, 0x05], Class::Syscall, 2, 0),
-        (&[0x0f, 0x34], Class::Syscall, 2, 0),
-        (&[0xcc], Class::SoftwareInterrupt, 1, 0),
-        (&[0xcd, 0x80], Class::SoftwareInterrupt, 2, 0),
-        (&[0xf1], Class::SoftwareInterrupt, 1, 0),
-        (&[0x0f, 0x01, 0xc2], Class::VmEntry, 3, 0),
-        (&[0x0f, 0x01, 0xc3], Class::VmEntry, 3, 0),
-        (&[0x0f, 0x01, 0xc1], Class::Other, 3, 0),
-        (&[0x0f, 0x22, 0xd8], Class::MovCr3, 3, 0),
-        (&[0x0f, 0x22, 0xc0], Class::Other, 3, 0),
-        (&[0xf3, 0x48, 0x0f, 0xae, 0xe0], Class::PtWrite, 5, 0),
-        (&[0x0f, 0xc7, 0x30], Class::VmPtrLd, 3, 0),
-        (&[0xc7, 0xf8, 2, 0, 0, 0], Class::XBegin, 6, 0x1008),
-        (&[0x0f, 0x01, 0xd5], Class::XEnd, 3, 0),
-        (&[0xc6, 0xf8, 1], Class::XAbort, 3, 0),
+    let rows: &[(&[u8], InstructionClass, u8, u64)] = &[
+        (&[0x90], InstructionClass::Other, 1, 0),
+        (&[0x74, 0x10], InstructionClass::Conditional, 2, 0x1012),
+        (
+            &[0x0f, 0x85, 0, 1, 0, 0],
+            InstructionClass::Conditional,
+            6,
+            0x1106,
+        ),
+        (&[0xe2, 0xfe], InstructionClass::Conditional, 2, 0x1000),
+        (&[0xe0, 0x00], InstructionClass::Conditional, 2, 0x1002),
+        (&[0xe3, 0x02], InstructionClass::Conditional, 2, 0x1004),
+        (&[0xeb, 0xfe], InstructionClass::Jump, 2, 0x1000),
+        (&[0xe9, 0, 0, 0, 0], InstructionClass::Jump, 5, 0x1005),
+        (&[0xe8, 0, 0, 0, 0], InstructionClass::Call, 5, 0x1005),
+        (&[0xe8, 1, 0, 0, 0], InstructionClass::Call, 5, 0x1006),
+        (&[0xff, 0xe0], InstructionClass::IndirectJump, 2, 0),
+        (&[0x3e, 0xff, 0xe0], InstructionClass::IndirectJump, 3, 0),
+        (&[0xff, 0xd0], InstructionClass::IndirectCall, 2, 0),
+        (
+            &[0xff, 0x15, 0, 0, 0, 0],
+            InstructionClass::IndirectCall,
+            6,
+            0,
+        ),
+        (&[0xc3], InstructionClass::Return, 1, 0),
+        (&[0xf3, 0xc3], InstructionClass::Return, 2, 0),
+        (&[0xc2, 8, 0], InstructionClass::Return, 3, 0),
+        (&[0xcb], InstructionClass::FarTransfer, 1, 0),
+        (&[0xff, 0x28], InstructionClass::FarTransfer, 2, 0),
+        (&[0xff, 0x18], InstructionClass::FarTransfer, 2, 0),
+        (&[0x48, 0xcf], InstructionClass::FarTransfer, 2, 0),
+        (&[0x48, 0x0f, 0x07], InstructionClass::FarTransfer, 3, 0),
+        (&[0x0f, 0x35], InstructionClass::FarTransfer, 2, 0),
+        (
+            &[0xf3, 0x0f, 0x01, 0xec],
+            InstructionClass::FarTransfer,
+            4,
+            0,
+        ),
+        (
+            &[0xf2, 0x0f, 0x01, 0xca],
+            InstructionClass::FarTransfer,
+            4,
+            0,
+        ),
+        (
+            &[0xf3, 0x0f, 0x01, 0xca],
+            InstructionClass::FarTransfer,
+            4,
+            0,
+        ),
+        (&[0x0f, 0x05], InstructionClass::Syscall, 2, 0),
+        (&[0x0f, 0x34], InstructionClass::Syscall, 2, 0),
+        (&[0xcc], InstructionClass::SoftwareInterrupt, 1, 0),
+        (&[0xcd, 0x80], InstructionClass::SoftwareInterrupt, 2, 0),
+        (&[0xf1], InstructionClass::SoftwareInterrupt, 1, 0),
+        (&[0x0f, 0x01, 0xc2], InstructionClass::VmEntry, 3, 0),
+        (&[0x0f, 0x01, 0xc3], InstructionClass::VmEntry, 3, 0),
+        (&[0x0f, 0x01, 0xc1], InstructionClass::Other, 3, 0),
+        (&[0x0f, 0x22, 0xd8], InstructionClass::MovCr3, 3, 0),
+        (&[0x0f, 0x22, 0xc0], InstructionClass::Other, 3, 0),
+        (
+            &[0xf3, 0x48, 0x0f, 0xae, 0xe0],
+            InstructionClass::PtWrite,
+            5,
+            0,
+        ),
+        (&[0x0f, 0xc7, 0x30], InstructionClass::VmPtrLd, 3, 0),
+        (
+            &[0xc7, 0xf8, 2, 0, 0, 0],
+            InstructionClass::XBegin,
+            6,
+            0x1008,
+        ),
+        (&[0x0f, 0x01, 0xd5], InstructionClass::XEnd, 3, 0),
+        (&[0xc6, 0xf8, 1], InstructionClass::XAbort, 3, 0),
     ];
     for (bytes, class, length, target) in rows {
-        let got = at(bytes, Mode::Bits64);
+        let got = decode_at_0x1000(bytes, Mode::Bits64);
         assert_eq!(
             (got.class, got.length, got.target),
             (*class, *length, *target),
@@ -64,59 +99,83 @@ fn classes_of_64_bit_instructions() {
 #[test]
 fn classes_of_32_bit_instructions() {
     let far_jump = [0xea, 0, 0, 0, 0, 0x08, 0];
-    assert_eq!(at(&far_jump, Mode::Bits32).class, Class::FarTransfer);
+    assert_eq!(
+        decode_at_0x1000(&far_jump, Mode::Bits32).class,
+        InstructionClass::FarTransfer
+    );
     let far_call = [0x9a, 0, 0, 0, 0, 0x08, 0];
-    assert_eq!(at(&far_call, Mode::Bits32).class, Class::FarTransfer);
-    assert_eq!(at(&[0xce], Mode::Bits32).class, Class::SoftwareInterrupt);
-    assert_eq!(decode(&[0xce], 0, Mode::Bits64), Err(Undecodable::Invalid));
-    assert_eq!(at(&[0xe8, 0xfb, 0xef, 0xff, 0xff], Mode::Bits32).target, 0);
+    assert_eq!(
+        decode_at_0x1000(&far_call, Mode::Bits32).class,
+        InstructionClass::FarTransfer
+    );
+    assert_eq!(
+        decode_at_0x1000(&[0xce], Mode::Bits32).class,
+        InstructionClass::SoftwareInterrupt
+    );
+    assert_eq!(
+        decode(&[0xce], 0, Mode::Bits64),
+        Err(UndecodableReason::Invalid)
+    );
+    assert_eq!(
+        decode_at_0x1000(&[0xe8, 0xfb, 0xef, 0xff, 0xff], Mode::Bits32).target,
+        0
+    );
 }
 
 #[test]
 fn properties_that_a_tracer_needs() {
-    assert!(at(&[0xf3, 0xa4], Mode::Bits64).repeats);
-    assert!(at(&[0xf2, 0xae], Mode::Bits64).repeats);
-    assert!(!at(&[0xa4], Mode::Bits64).repeats);
-    assert!(!at(&[0xf3, 0x90], Mode::Bits64).repeats, "PAUSE");
-    assert!(at(&[0x8e, 0xd0], Mode::Bits64).shadows);
-    assert!(at(&[0x17], Mode::Bits32).shadows);
-    assert!(!at(&[0x8e, 0xd8], Mode::Bits64).shadows, "MOV DS");
-    assert!(at(&[0x9c], Mode::Bits64).pushes_flags);
+    assert!(decode_at_0x1000(&[0xf3, 0xa4], Mode::Bits64).repeats);
+    assert!(decode_at_0x1000(&[0xf2, 0xae], Mode::Bits64).repeats);
+    assert!(!decode_at_0x1000(&[0xa4], Mode::Bits64).repeats);
+    assert!(
+        !decode_at_0x1000(&[0xf3, 0x90], Mode::Bits64).repeats,
+        "PAUSE"
+    );
+    assert!(decode_at_0x1000(&[0x8e, 0xd0], Mode::Bits64).shadows);
+    assert!(decode_at_0x1000(&[0x17], Mode::Bits32).shadows);
+    assert!(
+        !decode_at_0x1000(&[0x8e, 0xd8], Mode::Bits64).shadows,
+        "MOV DS"
+    );
+    assert!(decode_at_0x1000(&[0x9c], Mode::Bits64).pushes_flags);
     for code in [&[0x9d][..], &[0x66, 0x9d], &[0xcf], &[0x48, 0xcf]] {
-        assert!(at(code, Mode::Bits64).pops_flags);
+        assert!(decode_at_0x1000(code, Mode::Bits64).pops_flags);
     }
-    assert!(!at(&[0x9c], Mode::Bits64).pops_flags);
+    assert!(!decode_at_0x1000(&[0x9c], Mode::Bits64).pops_flags);
     // the operand size of a near RET is 64 bits in 64-bit code, whatever its prefixes
-    assert!(at(&[0x66, 0xc3], Mode::Bits32).narrow);
-    assert!(at(&[0x66, 0xc2, 8, 0], Mode::Bits32).narrow);
-    assert!(!at(&[0xc3], Mode::Bits32).narrow);
-    assert!(!at(&[0x66, 0xc3], Mode::Bits64).narrow);
-    assert!(at(&[0xe8, 0, 0, 0, 0], Mode::Bits64).calls_next());
-    assert!(!at(&[0xe8, 4, 0, 0, 0], Mode::Bits64).calls_next());
+    assert!(decode_at_0x1000(&[0x66, 0xc3], Mode::Bits32).narrow);
+    assert!(decode_at_0x1000(&[0x66, 0xc2, 8, 0], Mode::Bits32).narrow);
+    assert!(!decode_at_0x1000(&[0xc3], Mode::Bits32).narrow);
+    assert!(!decode_at_0x1000(&[0x66, 0xc3], Mode::Bits64).narrow);
+    assert!(decode_at_0x1000(&[0xe8, 0, 0, 0, 0], Mode::Bits64).calls_next());
+    assert!(!decode_at_0x1000(&[0xe8, 4, 0, 0, 0], Mode::Bits64).calls_next());
 }
 
 #[test]
 fn apx_encodings() {
     // ADD R16, RAX: REX2 with B4 set, map 0
-    let got = at(&[0xd5, 0x18, 0x01, 0xc0], Mode::Bits64);
-    assert_eq!((got.class, got.length), (Class::Other, 4));
+    let got = decode_at_0x1000(&[0xd5, 0x18, 0x01, 0xc0], Mode::Bits64);
+    assert_eq!((got.class, got.length), (InstructionClass::Other, 4));
     // map 1: IMUL RAX, R16 is D5 98 AF C0
-    let got = at(&[0xd5, 0x98, 0xaf, 0xc0], Mode::Bits64);
-    assert_eq!((got.class, got.length), (Class::Other, 4));
+    let got = decode_at_0x1000(&[0xd5, 0x98, 0xaf, 0xc0], Mode::Bits64);
+    assert_eq!((got.class, got.length), (InstructionClass::Other, 4));
     // CALL R16
-    let got = at(&[0xd5, 0x10, 0xff, 0xd0], Mode::Bits64);
-    assert_eq!((got.class, got.length), (Class::IndirectCall, 4));
+    let got = decode_at_0x1000(&[0xd5, 0x10, 0xff, 0xd0], Mode::Bits64);
+    assert_eq!((got.class, got.length), (InstructionClass::IndirectCall, 4));
     let jmpabs = [0xd5, 0x00, 0xa1, 1, 2, 3, 4, 5, 6, 7, 8];
-    let got = at(&jmpabs, Mode::Bits64);
-    assert_eq!((got.class, got.length), (Class::IndirectJump, 11));
+    let got = decode_at_0x1000(&jmpabs, Mode::Bits64);
+    assert_eq!(
+        (got.class, got.length),
+        (InstructionClass::IndirectJump, 11)
+    );
     for cut in 1..jmpabs.len() {
         assert_eq!(
             decode(&jmpabs[..cut], 0, Mode::Bits64),
-            Err(Undecodable::Truncated)
+            Err(UndecodableReason::Truncated)
         );
     }
     assert_eq!(
-        at(&[0xd5, 0x0a], Mode::Bits32).length,
+        decode_at_0x1000(&[0xd5, 0x0a], Mode::Bits32).length,
         2,
         "AAD outside 64-bit code"
     );
@@ -124,19 +183,25 @@ fn apx_encodings() {
 
 #[test]
 fn short_and_bad_bytes() {
-    assert_eq!(decode(&[], 0, Mode::Bits64), Err(Undecodable::Truncated));
+    assert_eq!(
+        decode(&[], 0, Mode::Bits64),
+        Err(UndecodableReason::Truncated)
+    );
     assert_eq!(
         decode(&[0x48], 0, Mode::Bits64),
-        Err(Undecodable::Truncated)
+        Err(UndecodableReason::Truncated)
     );
     assert_eq!(
         decode(&[0xe8, 0, 0], 0, Mode::Bits64),
-        Err(Undecodable::Truncated)
+        Err(UndecodableReason::Truncated)
     );
-    assert_eq!(decode(&[0x06], 0, Mode::Bits64), Err(Undecodable::Invalid));
+    assert_eq!(
+        decode(&[0x06], 0, Mode::Bits64),
+        Err(UndecodableReason::Invalid)
+    );
     assert_eq!(
         decode(&[0x66; 20], 0, Mode::Bits64),
-        Err(Undecodable::Invalid)
+        Err(UndecodableReason::Invalid)
     );
 }
 
@@ -144,11 +209,17 @@ fn short_and_bad_bytes() {
 fn fifteen_bytes_are_the_limit() {
     let mut late = [0x66; 18];
     late[14..].copy_from_slice(&[0xd5, 0x00, 0x90, 0x90]);
-    assert_eq!(decode(&late, 0, Mode::Bits64), Err(Undecodable::Invalid));
+    assert_eq!(
+        decode(&late, 0, Mode::Bits64),
+        Err(UndecodableReason::Invalid)
+    );
     let mut long = [0x3e; 20];
     long[0] = 0xd5;
     long[14..].copy_from_slice(&[0x00, 0x3f, 0x00, 0x00, 0x0f, 0x3e]);
-    assert_eq!(decode(&long, 0, Mode::Bits64), Err(Undecodable::Invalid));
+    assert_eq!(
+        decode(&long, 0, Mode::Bits64),
+        Err(UndecodableReason::Invalid)
+    );
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub enum Kind {
 _TYPES = """\
 /// One packet's declaration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct PacketDeclaration {
     pub kind: Kind,
     pub name: &'static str,
     /// A byte b at i fits iff `b & mask[i] == header[i]`; both have the same length.
@@ -61,7 +61,7 @@ pub struct Row {
 /// Where a field is: `width` bits from bit `bit` of byte `byte` on, little endian, then shifted
 /// left by `shift`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Field {
+pub struct FieldLayout {
     pub byte: usize,
     pub bit: u32,
     pub width: u32,
@@ -71,7 +71,7 @@ pub struct Field {
 
 LINE_LENGTH = 120
 _ROW_FUNCTION = """\
-const fn row(
+const fn declare_packet(
     kind: Kind,
     name: &'static str,
     header: &'static [u8],
@@ -79,8 +79,8 @@ const fn row(
     size: u8,
     in_block: bool,
     only_in_block: bool,
-) -> Row {
-    Row {
+) -> PacketDeclaration {
+    PacketDeclaration {
         kind,
         name,
         header,
@@ -114,13 +114,13 @@ def render_rust_table() -> str:
         out += [_render_undefined_header(row, i) for i in range(len(row.invalid))]
     out.append(_ROW_FUNCTION)
     out.append("/// All packets; `ROWS[kind as usize].kind == kind`.\n#[rustfmt::skip]\n")
-    out.append(f"pub const ROWS: [Row; {len(DECLARATIONS)}] = [\n")
+    out.append(f"pub const ROWS: [PacketDeclaration; {len(DECLARATIONS)}] = [\n")
     out += map(_render_table_row, DECLARATIONS)
     out.append(
         "];\n\n/// Fields at fixed places, by packet and field.\n"
         "#[rustfmt::skip]\npub mod field {\n"
     )
-    out.append("    use super::Field;\n\n")
+    out.append("    use super::FieldLayout;\n\n")
     out += [_field_line(row, i) for row in DECLARATIONS for i in range(len(row.fields))]
     out.append("}\n")
     return "".join(out)
@@ -142,10 +142,10 @@ def _render_table_row(row: PacketDeclaration) -> str:
         _rust_byte_slice(row.mask),
         f"{row.size}, {flags}",
     )
-    line = f"    row({', '.join(texts)}),\n"
+    line = f"    declare_packet({', '.join(texts)}),\n"
     if len(line) <= LINE_LENGTH:
         return line
-    return "    row(\n" + "".join(f"        {text},\n" for text in texts) + "    ),\n"
+    return "    declare_packet(\n" + "".join(f"        {text},\n" for text in texts) + "    ),\n"
 
 
 def _render_payload_sizes(row: PacketDeclaration) -> str:
@@ -184,7 +184,8 @@ def _field_line(row: PacketDeclaration, index: int) -> str:
     packet = "IP" if row.name == "TIP" else _rust_constant_name(row.name)
     name = field.name.removeprefix("ip_").upper() if packet == "IP" else field.name.upper()
     return (
-        f"    pub const {packet}_{name}: Field = Field {{ byte: {field.byte}, bit: {field.bit}, "
+        f"    pub const {packet}_{name}: FieldLayout = "
+        f"FieldLayout {{ byte: {field.byte}, bit: {field.bit}, "
         f"width: {field.width}, shift: {field.shift} }};\n"
     )
 

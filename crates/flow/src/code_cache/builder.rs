@@ -6,10 +6,12 @@
 
 use super::{CodeCache, CodeNode, CodeRange, NearCall, NodeEnd, NO_NODE};
 use crate::error::Cause;
-use crate::hash::{mix, K};
+use crate::hash::{mix_address, K};
 use crate::sink::RunEnd;
 use rtit_image::View;
-use rtit_x86::{decode, plain_length, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
+use rtit_x86::{
+    decode, plain_length, Instruction, InstructionClass, Mode, UndecodableReason, MAX_LENGTH,
+};
 
 /// A node has at most this many instructions, so that no packet makes a node of unbounded size.
 const MAX_INSTRUCTIONS: u32 = 512;
@@ -26,7 +28,7 @@ struct NodeBuilder {
 
 impl CodeCache {
     /// Decodes a node. An address without a single instruction is an error and adds nothing.
-    pub(super) fn build(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
+    pub(super) fn build_node(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
         let mut draft = NodeBuilder {
             mode,
             first_code_range: self.code_ranges.len(),
@@ -75,7 +77,7 @@ impl CodeCache {
         let mut at = ip;
         loop {
             if draft.mode == Mode::Bits64 {
-                at = self.append_plain(draft, reader.rest(at), at);
+                at = self.append_plain(draft, reader.remaining_bytes(at), at);
             }
             if draft.instructions >= MAX_INSTRUCTIONS {
                 return Ok((NodeEnd::Full, 0, at));
@@ -88,9 +90,9 @@ impl CodeCache {
             self.append_instruction(draft, instruction.ip, instruction.length);
             let next = instruction.next();
             let end = match instruction.class {
-                Class::Jump | Class::Call => {
+                InstructionClass::Jump | InstructionClass::Call => {
                     self.end_code_range(draft, &instruction);
-                    at = draft.mode.truncate(instruction.target);
+                    at = draft.mode.truncate_ip(instruction.target);
                     draft.code_range = self.new_code_range(at);
                     let own = &self.code_ranges[draft.first_code_range..];
                     if own.iter().any(|code_range| code_range.start == at) {
@@ -98,21 +100,25 @@ impl CodeCache {
                     }
                     continue;
                 }
-                Class::Conditional => NodeEnd::Conditional,
-                Class::IndirectJump => NodeEnd::IndirectJump,
-                Class::IndirectCall => {
+                InstructionClass::Conditional => NodeEnd::Conditional,
+                InstructionClass::IndirectJump => NodeEnd::IndirectJump,
+                InstructionClass::IndirectCall => {
                     self.add_call(draft, &instruction);
                     NodeEnd::IndirectCall
                 }
-                Class::Return if instruction.narrow => NodeEnd::NarrowReturn,
-                Class::Return => NodeEnd::Return,
-                Class::FarTransfer => NodeEnd::Far,
-                Class::Syscall => NodeEnd::Syscall,
-                Class::SoftwareInterrupt => NodeEnd::SoftwareInterrupt,
-                Class::VmEntry => NodeEnd::VmEntry,
-                Class::MovCr3 => NodeEnd::MovCr3,
-                Class::PtWrite => NodeEnd::PtWrite,
-                Class::Other | Class::VmPtrLd | Class::XBegin | Class::XEnd | Class::XAbort => {
+                InstructionClass::Return if instruction.narrow => NodeEnd::NarrowReturn,
+                InstructionClass::Return => NodeEnd::Return,
+                InstructionClass::FarTransfer => NodeEnd::Far,
+                InstructionClass::Syscall => NodeEnd::Syscall,
+                InstructionClass::SoftwareInterrupt => NodeEnd::SoftwareInterrupt,
+                InstructionClass::VmEntry => NodeEnd::VmEntry,
+                InstructionClass::MovCr3 => NodeEnd::MovCr3,
+                InstructionClass::PtWrite => NodeEnd::PtWrite,
+                InstructionClass::Other
+                | InstructionClass::VmPtrLd
+                | InstructionClass::XBegin
+                | InstructionClass::XEnd
+                | InstructionClass::XAbort => {
                     // the end of the address space: the next instruction is not in memory order
                     if next < at {
                         return Ok((NodeEnd::Full, 0, next));
@@ -121,7 +127,7 @@ impl CodeCache {
                     continue;
                 }
             };
-            return Ok((end, draft.mode.truncate(instruction.target), next));
+            return Ok((end, draft.mode.truncate_ip(instruction.target), next));
         }
     }
 
@@ -160,14 +166,17 @@ impl CodeCache {
         let code_range = &mut draft.code_range;
         code_range.last = ip;
         code_range.count += 1;
-        code_range.hash = code_range.hash.wrapping_mul(K).wrapping_add(mix(ip));
+        code_range.hash = code_range
+            .hash
+            .wrapping_mul(K)
+            .wrapping_add(mix_address(ip));
         code_range.factor = code_range.factor.wrapping_mul(K);
         draft.instructions += 1;
     }
 
     /// Ends a code range with a direct jump or call.
     fn end_code_range(&mut self, draft: &mut NodeBuilder, instruction: &Instruction) {
-        let calls = instruction.class == Class::Call;
+        let calls = instruction.class == InstructionClass::Call;
         if calls && !instruction.calls_next() {
             self.add_call(draft, instruction);
         }
@@ -198,9 +207,9 @@ struct InstructionReader<'a> {
 impl InstructionReader<'_> {
     #[inline(always)]
     fn decode(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
-        let rest = self.rest(ip);
+        let rest = self.remaining_bytes(ip);
         if rest.len() >= MAX_LENGTH {
-            return decode(rest, ip, mode).map_err(|error| cause(error, ip));
+            return decode(rest, ip, mode).map_err(|error| decode_error_cause(error, ip));
         }
         self.decode_at_end(ip, mode)
     }
@@ -213,20 +222,20 @@ impl InstructionReader<'_> {
             let count = self.view.read(ip, &mut bytes);
             let known = bytes.get(..count).unwrap_or(&[]);
             let decoded = match known {
-                [] => Err(Undecodable::Truncated),
+                [] => Err(UndecodableReason::Truncated),
                 _ => decode(known, ip, mode),
             };
-            let more = matches!(decoded, Err(Undecodable::Truncated)) && count < MAX_LENGTH;
+            let more = matches!(decoded, Err(UndecodableReason::Truncated)) && count < MAX_LENGTH;
             let missing = ip.checked_add(count as u64).filter(|_| more);
             if !missing.is_some_and(|address| self.view.request_page(address)) {
-                return decoded.map_err(|error| cause(error, ip));
+                return decoded.map_err(|error| decode_error_cause(error, ip));
             }
         }
     }
 
     /// Returns the bytes of its section from `ip` on.
     #[inline(always)]
-    fn rest(&mut self, ip: u64) -> &[u8] {
+    fn remaining_bytes(&mut self, ip: u64) -> &[u8] {
         let at = |start: u64| usize::try_from(ip.wrapping_sub(start)).unwrap_or(usize::MAX);
         match self.bytes.get(at(self.start)..) {
             Some(rest) if rest.len() >= MAX_LENGTH => {}
@@ -239,10 +248,10 @@ impl InstructionReader<'_> {
     }
 }
 
-fn cause(error: Undecodable, ip: u64) -> Cause {
+fn decode_error_cause(error: UndecodableReason, ip: u64) -> Cause {
     match error {
-        Undecodable::Truncated => Cause::Unmapped { ip },
-        Undecodable::Invalid => Cause::Undecodable { ip },
+        UndecodableReason::Truncated => Cause::Unmapped { ip },
+        UndecodableReason::Invalid => Cause::Undecodable { ip },
     }
 }
 
@@ -269,11 +278,13 @@ mod tests {
             at = at.wrapping_add(bytes.len() as u64);
         }
         let mut code = CodeCache::new(1 << 20, 0);
-        let node = code.lookup(&space.view(), start, mode).expect("is mapped");
+        let node = code
+            .find_or_decode_node(&space.view(), start, mode)
+            .expect("is mapped");
         let node = code.node(node);
         let code_ranges = code.code_ranges(node).iter();
         let lengths = code_ranges
-            .flat_map(|code_range| code.lengths(code_range))
+            .flat_map(|code_range| code.instruction_lengths(code_range))
             .copied();
         (lengths.collect(), node.end, node.next)
     }
@@ -290,7 +301,7 @@ mod tests {
             let Ok(instruction) = decode(rest, ip, mode) else {
                 break NodeEnd::Unknown;
             };
-            assert_eq!(instruction.class, Class::Other, "{mode:?} {at}");
+            assert_eq!(instruction.class, InstructionClass::Other, "{mode:?} {at}");
             lengths.push(instruction.length);
             at += usize::from(instruction.length);
         };

@@ -34,20 +34,20 @@ pub struct CodeCachePool(Arc<Mutex<PoolEntries>>);
 struct PoolEntries(Vec<(View, CodeCache)>);
 
 impl PoolEntries {
-    fn size(&self) -> usize {
-        self.0.iter().map(|(_, code)| code.size()).sum()
+    fn size_in_bytes(&self) -> usize {
+        self.0.iter().map(|(_, code)| code.size_in_bytes()).sum()
     }
 
-    fn take(&mut self, at: usize) -> CodeCache {
+    fn take_at(&mut self, at: usize) -> CodeCache {
         let (_, code) = self.0.remove(at);
-        POOL_BYTES.fetch_sub(code.size(), Ordering::Relaxed);
+        POOL_BYTES.fetch_sub(code.size_in_bytes(), Ordering::Relaxed);
         code
     }
 }
 
 impl Drop for PoolEntries {
     fn drop(&mut self) {
-        POOL_BYTES.fetch_sub(self.size(), Ordering::Relaxed);
+        POOL_BYTES.fetch_sub(self.size_in_bytes(), Ordering::Relaxed);
     }
 }
 
@@ -59,24 +59,26 @@ impl fmt::Debug for CodeCachePool {
 
 impl CodeCachePool {
     /// Returns the size of all caches in the pool, in bytes.
-    pub fn size(&self) -> usize {
-        self.0.try_lock().map_or(0, |entries| entries.size())
+    pub fn size_in_bytes(&self) -> usize {
+        self.0
+            .try_lock()
+            .map_or(0, |entries| entries.size_in_bytes())
     }
 
     /// Removes and returns a cache of the same bytes as `view` that may replace `empty`, if there is one.
-    pub(crate) fn take(&self, view: &View, empty: &CodeCache) -> Option<CodeCache> {
+    pub(crate) fn take_matching_cache(&self, view: &View, empty: &CodeCache) -> Option<CodeCache> {
         let mut entries = self.0.try_lock().ok()?;
         let found = entries.0.iter().rposition(|(bytes_in_use, code)| {
             code.has_same_limits_as(empty) && bytes_in_use.has_bytes_of(view)
         })?;
-        Some(entries.take(found))
+        Some(entries.take_at(found))
     }
 
     /// Adds a cache. Of two with the same bytes the larger one stays. If the pool is too large, its oldest caches go;
     /// caches that other pools hold stay, and may leave no room.
     pub(crate) fn add_cache(&self, view: View, code: CodeCache) {
         // A view with a page callback is asked again by each stream.
-        if code.is_empty() || code.size() > MAX_POOL_BYTES || view.has_pager() {
+        if code.is_empty() || code.size_in_bytes() > MAX_POOL_BYTES || view.has_pager() {
             return;
         }
         let Ok(mut entries) = self.0.try_lock() else {
@@ -84,20 +86,21 @@ impl CodeCachePool {
         };
         let others = POOL_BYTES
             .load(Ordering::Relaxed)
-            .saturating_sub(entries.size());
-        if others + code.size() > MAX_POOL_BYTES {
+            .saturating_sub(entries.size_in_bytes());
+        if others + code.size_in_bytes() > MAX_POOL_BYTES {
             return;
         }
         let same = |(bytes_in_use, other): &(View, CodeCache)| {
             other.has_same_limits_as(&code) && bytes_in_use.has_bytes_of(&view)
         };
         if let Some(at) = entries.0.iter().position(same) {
-            if entries.0[at].1.size() > code.size() {
+            if entries.0[at].1.size_in_bytes() > code.size_in_bytes() {
                 return;
             }
-            entries.take(at);
+            entries.take_at(at);
         }
-        let room = |bytes: usize| Some(bytes + code.size()).filter(|&sum| sum <= MAX_POOL_BYTES);
+        let room =
+            |bytes: usize| Some(bytes + code.size_in_bytes()).filter(|&sum| sum <= MAX_POOL_BYTES);
         while entries.0.len() >= MAX_POOL_ENTRIES
             || POOL_BYTES
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
@@ -106,7 +109,7 @@ impl CodeCachePool {
             if entries.0.is_empty() {
                 return;
             }
-            entries.take(0);
+            entries.take_at(0);
         }
         entries.0.push((view, code));
     }
@@ -125,7 +128,7 @@ mod tests {
     /// A code cache with one node of a view.
     fn cache_of(view: &View, limit: usize) -> CodeCache {
         let mut code = CodeCache::new(limit, 0);
-        assert!(code.lookup(view, 0x1000, Mode::Bits64).is_ok());
+        assert!(code.find_or_decode_node(view, 0x1000, Mode::Bits64).is_ok());
         code
     }
 
@@ -152,32 +155,38 @@ mod tests {
         let mut later = changed.view();
         later.advance(5);
         for view in [other.view(), moved.view(), more.view(), later] {
-            assert!(pool.take(&view, &none).is_none());
+            assert!(pool.take_matching_cache(&view, &none).is_none());
         }
-        assert!(pool.take(&space.view(), &CodeCache::new(99, 0)).is_none());
-        assert!(pool.take(&space.view(), &CodeCache::new(100, 1)).is_none());
+        assert!(pool
+            .take_matching_cache(&space.view(), &CodeCache::new(99, 0))
+            .is_none());
+        assert!(pool
+            .take_matching_cache(&space.view(), &CodeCache::new(100, 1))
+            .is_none());
         // the bytes before the change, and those of a forked child, are the same
-        assert!(pool.take(&changed.view(), &none).is_some());
-        assert!(pool.take(&space.view(), &none).is_none());
+        assert!(pool.take_matching_cache(&changed.view(), &none).is_some());
+        assert!(pool.take_matching_cache(&space.view(), &none).is_none());
         pool.add_cache(space.view(), cache_of(&space.view(), 100));
-        assert!(pool.take(&space.fork(3).view(), &none).is_some());
+        assert!(pool
+            .take_matching_cache(&space.fork(3).view(), &none)
+            .is_some());
     }
 
     #[test]
     fn bytes_of_all_pools_are_bounded() {
         let _alone = ALONE.lock().unwrap();
         let space = space_of([0xc3][..].into());
-        let size = cache_of(&space.view(), 100).size();
+        let size = cache_of(&space.view(), 100).size_in_bytes();
         let (one, two) = (CodeCachePool::default(), CodeCachePool::default());
         // other pools leave room for one more
         POOL_BYTES.fetch_add(MAX_POOL_BYTES - size, Ordering::Relaxed);
         one.add_cache(space.view(), cache_of(&space.view(), 100));
         two.add_cache(space.view(), cache_of(&space.view(), 100));
-        assert_eq!((one.size(), two.size()), (size, 0));
+        assert_eq!((one.size_in_bytes(), two.size_in_bytes()), (size, 0));
         drop(one);
         two.add_cache(space.view(), cache_of(&space.view(), 100));
-        assert_eq!(two.size(), size);
-        drop(two.take(&space.view(), &CodeCache::new(100, 0)));
+        assert_eq!(two.size_in_bytes(), size);
+        drop(two.take_matching_cache(&space.view(), &CodeCache::new(100, 0)));
         POOL_BYTES.fetch_sub(MAX_POOL_BYTES - size, Ordering::Relaxed);
     }
 
@@ -195,6 +204,8 @@ mod tests {
             pool.add_cache(space.view(), cache_of(&space.view(), 100));
         }
         assert_eq!(pool.0.lock().unwrap().0.len(), MAX_POOL_ENTRIES);
-        assert!(pool.take(&first.view(), &CodeCache::new(100, 0)).is_none());
+        assert!(pool
+            .take_matching_cache(&first.view(), &CodeCache::new(100, 0))
+            .is_none());
     }
 }

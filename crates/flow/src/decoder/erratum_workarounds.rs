@@ -23,10 +23,10 @@ impl Decoder {
         sink: &mut S,
     ) -> bool {
         let offset = packet.offset as u64;
-        let byte = |at: usize| stream.byte(packet.offset + at).unwrap_or(0);
+        let byte = |at: usize| stream.byte_at(packet.offset + at).unwrap_or(0);
         match packet.kind {
             // its second byte is the escape of an OVF, whose other byte reads as a CYC
-            PacketKind::Cyc { .. } if self.errata.has(Erratum::Skd007) => {
+            PacketKind::Cyc { .. } if self.errata.has_erratum(Erratum::Skd007) => {
                 if packet.length != 2 || byte(1) != 0x02 || byte(2) != 0xf3 {
                     return false;
                 }
@@ -35,13 +35,13 @@ impl Decoder {
                 self.set_packet(offset + 1);
                 self.state.psb_plus = None;
                 self.flush_awaiting_fup(0, sink);
-                self.overflow(sink);
-                scanner.seek(packet.offset + 3);
+                self.handle_overflow(sink);
+                scanner.seek_to(packet.offset + 3);
                 scanner.set_block(None);
                 true
             }
             // corrupt values show in the reserved bits, if at all
-            PacketKind::Tma { .. } if self.errata.has(Erratum::Skz84) => {
+            PacketKind::Tma { .. } if self.errata.has_erratum(Erratum::Skz84) => {
                 let reserved = [byte(4), byte(6) & 0xfe];
                 let Some(&bad) = reserved.iter().find(|&&byte| byte != 0) else {
                     return false;
@@ -49,7 +49,7 @@ impl Decoder {
                 if self.errata.is_known() {
                     self.interpreter.counts.add_erratum(Erratum::Skz84);
                     self.interpreter.counts.add_packets(Kind::Tma, 1);
-                    scanner.seek(packet.end() + 1);
+                    scanner.seek_to(packet.end() + 1);
                     return true;
                 }
                 // a stray byte may follow, which could be any packet
@@ -58,7 +58,7 @@ impl Decoder {
                     packet: Kind::Tma.name(),
                     byte: bad,
                 };
-                self.fail(offset, Cause::Packet(error), sink);
+                self.begin_loss(offset, Cause::Packet(error), sink);
                 self.seek_psb(packet.offset + 1, stream, scanner);
                 true
             }
@@ -70,7 +70,7 @@ impl Decoder {
     /// ranges. Packets that do not depend on PacketEn may come before the next one shows that.
     pub(super) fn may_be_outside_ranges(&self) -> bool {
         self.state.tracing == TracingState::On
-            && self.errata.has(Erratum::Apl12)
+            && self.errata.has_erratum(Erratum::Apl12)
             && self.instructions_at_overflow_fup == Some(self.interpreter.counts.instructions)
     }
 
@@ -92,15 +92,18 @@ impl Decoder {
         target: Option<u64>,
         sink: &mut S,
     ) -> bool {
-        let asked = self.errata.has(Erratum::Skd022) || !self.errata.is_known();
-        if !asked || self.ledger.status() == ByteStatus::Lost || self.interpreter.here() != at {
+        let asked = self.errata.has_erratum(Erratum::Skd022) || !self.errata.is_known();
+        if !asked
+            || self.ledger.current_status() == ByteStatus::Lost
+            || self.interpreter.next_instruction_address() != at
+        {
             return false;
         }
-        let Some(entry) = self.interpreter.vm_entry_here() else {
+        let Some(entry) = self.interpreter.vm_entry_at_current_ip() else {
             return false;
         };
         if !self.errata.is_known() {
-            self.fail(
+            self.begin_loss(
                 self.interpreter.packet.offset,
                 Cause::VmEntryOrEvent { ip: at },
                 sink,
@@ -109,7 +112,7 @@ impl Decoder {
         }
         self.interpreter.run_vm_entry(entry, sink);
         self.interpreter.counts.add_erratum(Erratum::Skd022);
-        self.event(EventKind::Disabled, at, target.unwrap_or(0), sink);
+        self.report_event(EventKind::Disabled, at, target.unwrap_or(0), sink);
         true
     }
 }

@@ -35,7 +35,7 @@ fn matches_evds(kind: u8, vector: u8, data: u64) -> bool {
 
 impl Decoder {
     /// Makes an event of an informational packet; one that a FUP completes waits for it.
-    pub(super) fn informational_packet<S: Sink>(
+    pub(super) fn decode_informational_packet<S: Sink>(
         &mut self,
         packet: &Packet,
         sink: &mut S,
@@ -161,16 +161,16 @@ impl Decoder {
         };
         let event = self.new_event(kind, ip, value);
         if !PendingEvents::may_be_pending(kind) {
-            self.state.pending_events.release(None, 0, sink);
+            self.state.pending_events.report_pending(None, 0, sink);
         }
         match fup_purpose {
             Some(purpose) => self.state.awaiting_fup = Some(AwaitingFup { event, purpose }),
             None => {
-                if let Some(event) = self.state.pending_events.keep(event) {
+                if let Some(event) = self.state.pending_events.keep_unless_complete(event) {
                     if PendingEvents::completes_others(event.kind) {
-                        self.state.pending_events.release(None, 0, sink);
+                        self.state.pending_events.report_pending(None, 0, sink);
                     }
-                    sink.event(&event);
+                    sink.add_event(&event);
                 }
             }
         }
@@ -181,7 +181,7 @@ impl Decoder {
     pub(super) fn bind_pip_to_mov_cr3<S: Sink>(&mut self, sink: &mut S) {
         self.state.last_mov_cr3 = self.advance_past(NodeEnd::MovCr3, sink);
         if self.state.last_mov_cr3.is_some() && self.interpreter.enter_space(false) {
-            sink.end_run(RunEnd::Cut, self.offset());
+            sink.end_run(RunEnd::Cut, self.packet_offset());
         }
     }
 
@@ -263,7 +263,7 @@ impl PendingEvents {
     }
 
     /// Keeps an event that gets its address from another; returns it if it need not wait.
-    pub fn keep(&mut self, mut event: Event) -> Option<Event> {
+    pub fn keep_unless_complete(&mut self, mut event: Event) -> Option<Event> {
         match event.kind {
             EventKind::Pwre => event.ip = self.power.unwrap_or(0),
             // of the PWRE before it (Table 33-44)
@@ -279,7 +279,7 @@ impl PendingEvents {
     }
 
     /// Reports the pending events. Those that get their address from an event of kind `by` get `ip`.
-    pub fn release<S: Sink>(&mut self, by: Option<EventKind>, ip: u64, sink: &mut S) {
+    pub fn report_pending<S: Sink>(&mut self, by: Option<EventKind>, ip: u64, sink: &mut S) {
         for mut event in self.events.drain(..) {
             let has_number = matches!(event.kind, EventKind::BlockItem | EventKind::Evd);
             if !has_number && address_source(event.kind) == by {
@@ -289,7 +289,7 @@ impl PendingEvents {
                     .filter(|&ip| ip != 0)
                     .or(self.power);
             }
-            sink.event(&event);
+            sink.add_event(&event);
         }
     }
 
@@ -301,13 +301,13 @@ impl PendingEvents {
     /// Reports the MODE.TSX that applies at the IP packet.
     pub fn report_arriving<S: Sink>(&mut self, ip: u64, sink: &mut S) {
         if let Some(event) = self.arriving.take() {
-            sink.event(&Event { ip, ..event });
+            sink.add_event(&Event { ip, ..event });
         }
     }
 
     /// Reports the pending events: the packets that would complete them are lost.
-    pub fn lose<S: Sink>(&mut self, sink: &mut S) {
-        self.release(None, 0, sink);
+    pub fn report_incomplete<S: Sink>(&mut self, sink: &mut S) {
+        self.report_pending(None, 0, sink);
         self.report_arriving(0, sink);
         self.power = None;
     }

@@ -1,9 +1,9 @@
 //! Packet dispatch: applies one packet to the state of tracing, and handles the packets that move execution.
 //!
-//! `dispatch` separates packets that mean the same everywhere (timing), packets within a PSB+, packets of a thread that
-//! is not decoded, and all others; `dispatch_flow` then chooses the handler of the packet type. A handler first
-//! completes what is pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by the state. It
-//! returns an error before it reports any instruction that the packet does not confirm; the caller then records the
+//! `dispatch_packet` separates packets that mean the same everywhere (timing), packets within a PSB+, packets of a
+//! thread that is not decoded, and all others; `dispatch_flow` then chooses the handler of the packet type. A handler
+//! first completes what is pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by the state.
+//! It returns an error before it reports any instruction that the packet does not confirm; the caller then records the
 //! loss (`resynchronization`).
 
 use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
@@ -17,7 +17,11 @@ use rtit_packet::{Ip, Packet, PacketKind};
 use rtit_x86::Mode;
 
 impl Decoder {
-    pub(super) fn dispatch<S: Sink>(&mut self, packet: &Packet, sink: &mut S) -> Result<(), Cause> {
+    pub(super) fn dispatch_packet<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        sink: &mut S,
+    ) -> Result<(), Cause> {
         if matches!(
             self.state.tracing,
             TracingState::Lost { resume: true } | TracingState::Elsewhere
@@ -26,17 +30,17 @@ impl Decoder {
                 .deferred_tips
                 .note_packet(&packet.kind, self.state.last_ip);
         }
-        if self.timing(&packet.kind, sink) {
+        if self.apply_timing_packet(&packet.kind, sink) {
             return Ok(());
         }
         if packet.kind == PacketKind::Psb {
             return self.begin_psb_plus(sink);
         }
         if self.state.psb_plus.is_some() {
-            return self.psb_plus_packet(packet, sink);
+            return self.decode_psb_plus_packet(packet, sink);
         }
         if self.state.tracing == TracingState::Elsewhere {
-            return self.packet_while_elsewhere(packet, sink);
+            return self.apply_packet_of_undecoded_thread(packet, sink);
         }
         let has_ip = matches!(
             packet.kind,
@@ -70,7 +74,7 @@ impl Decoder {
         if moves_execution
             || self.state.awaiting_fup.is_none() && matches!(packet.kind, PacketKind::Fup(_))
         {
-            self.state.pending_events.release(None, 0, sink);
+            self.state.pending_events.report_pending(None, 0, sink);
         }
         let inside = match packet.kind {
             PacketKind::TipPge(_) => false,
@@ -83,81 +87,82 @@ impl Decoder {
         }
         match packet.kind {
             PacketKind::Fup(ip) => {
-                let ip = self.ip(ip).ok_or(Cause::NoIp { name: "FUP" })?;
-                self.fup(ip, sink)
+                let ip = self.decompress_ip(ip).ok_or(Cause::NoIp { name: "FUP" })?;
+                self.decode_fup(ip, sink)
             }
             PacketKind::Tnt(tnt) | PacketKind::Tnt64(tnt) => {
                 self.flush_awaiting_fup(0, sink);
-                self.tnt((tnt.bits, tnt.count), sink)
+                self.decode_tnt((tnt.bits, tnt.count), sink)
             }
             PacketKind::Tip(ip) => {
-                let ip = self.ip(ip);
+                let ip = self.decompress_ip(ip);
                 self.flush_awaiting_fup(ip.unwrap_or(0), sink);
-                self.tip(ip, sink)
+                self.decode_tip(ip, sink)
             }
             PacketKind::TipPge(ip) => {
-                let ip = self.ip(ip);
+                let ip = self.decompress_ip(ip);
                 self.flush_awaiting_fup(ip.unwrap_or(0), sink);
-                self.tip_pge(ip, sink)
+                self.decode_tip_pge(ip, sink)
             }
             PacketKind::TipPgd(ip) => {
-                let ip = self.ip(ip);
+                let ip = self.decompress_ip(ip);
                 self.flush_awaiting_fup(0, sink);
-                self.tip_pgd(ip, sink)
+                self.decode_tip_pgd(ip, sink)
             }
             PacketKind::Ovf => {
                 self.flush_awaiting_fup(0, sink);
-                self.overflow(sink);
+                self.handle_overflow(sink);
                 Ok(())
             }
             PacketKind::TraceStop => {
                 self.flush_awaiting_fup(0, sink);
-                self.trace_stop(sink);
+                self.handle_trace_stop(sink);
                 Ok(())
             }
             PacketKind::PsbEnd => Err(Cause::UnexpectedPacket { name: "PSBEND" }),
             _ => {
                 self.flush_awaiting_fup(0, sink);
-                self.informational_packet(packet, sink)
+                self.decode_informational_packet(packet, sink)
             }
         }
     }
 
     /// Applies a packet that means the same everywhere. Returns whether it was one.
-    fn timing<S: Sink>(&mut self, kind: &PacketKind, sink: &mut S) -> bool {
+    fn apply_timing_packet<S: Sink>(&mut self, kind: &PacketKind, sink: &mut S) -> bool {
         match *kind {
             PacketKind::Pad => {}
             PacketKind::Cyc { cycles } => {
-                self.clock.cyc(cycles);
-                self.clock.mark(self.offset());
+                self.clock.apply_cyc(cycles);
+                self.clock.add_sample_if_enabled(self.packet_offset());
                 self.update_kernel_code(sink);
             }
             PacketKind::Mtc { ctc } => {
-                if self.clock.mtc(ctc) {
+                if self.clock.apply_mtc(ctc) {
                     self.resolve_ambiguity(false);
                 }
-                self.clock.mark(self.offset());
+                self.clock.add_sample_if_enabled(self.packet_offset());
                 self.update_kernel_code(sink);
             }
-            PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
+            PacketKind::Tma { ctc, fast_counter } => self.clock.apply_tma(ctc, fast_counter),
             PacketKind::Tsc { tsc } => {
                 // cycles were not counted all the time if tracing was off
                 let counted =
                     self.state.psb_plus.is_some() && self.state.tracing != TracingState::Off;
-                self.clock.tsc(tsc, !counted);
+                self.clock.apply_tsc(tsc, !counted);
                 self.resolve_ambiguity(self.state.tracing == TracingState::Off);
-                self.clock.mark(self.offset());
+                self.clock.add_sample_if_enabled(self.packet_offset());
                 // within PSB+ execution is first followed up to the PSB
                 if self.state.psb_plus.is_none() {
-                    self.interpreter.advance(self.clock.by_rate(), sink);
+                    self.interpreter
+                        .advance_code_to(self.clock.estimate_by_rate(), sink);
                 }
             }
             PacketKind::Cbr { ratio } => {
-                self.clock.cbr(ratio);
-                self.clock.mark(self.offset());
-                self.event(EventKind::Cbr, 0, ratio.into(), sink);
+                self.clock.apply_cbr(ratio);
+                self.clock.add_sample_if_enabled(self.packet_offset());
+                self.report_event(EventKind::Cbr, 0, ratio.into(), sink);
             }
-            PacketKind::Mnt { payload } => self.event(EventKind::Mnt, 0, payload, sink),
+            PacketKind::Mnt { payload } => self.report_event(EventKind::Mnt, 0, payload, sink),
             _ => return false,
         }
         true
@@ -167,12 +172,12 @@ impl Decoder {
     fn update_kernel_code<S: Sink>(&mut self, sink: &mut S) {
         if self.state.psb_plus.is_none() {
             self.interpreter
-                .update_kernel_code(self.clock.by_rate(), sink);
+                .update_kernel_code(self.clock.estimate_by_rate(), sink);
         }
     }
 
     /// Joins an IP payload with LastIP; `None` if it is suppressed (section 33.4.2.2).
-    pub(super) fn ip(&mut self, ip: Ip) -> Option<u64> {
+    pub(super) fn decompress_ip(&mut self, ip: Ip) -> Option<u64> {
         const LOW_48: u64 = (1 << 48) - 1;
         let last = self.state.last_ip;
         self.state.last_ip = match ip.ip_bytes {
@@ -188,15 +193,19 @@ impl Decoder {
 }
 
 impl Decoder {
-    pub(super) fn tnt<S: Sink>(&mut self, results: (u64, u8), sink: &mut S) -> Result<(), Cause> {
+    pub(super) fn decode_tnt<S: Sink>(
+        &mut self,
+        results: (u64, u8),
+        sink: &mut S,
+    ) -> Result<(), Cause> {
         self.confirm_psb_on(sink);
         match self.state.tracing {
             TracingState::On => {
                 self.state.after_branch = true;
-                self.interpreter.tnt(sink, results)
+                self.interpreter.apply_tnt(sink, results)
             }
             TracingState::Lost { .. } => Ok(()),
-            TracingState::Overflow if self.errata.has(Erratum::Skd010) => {
+            TracingState::Overflow if self.errata.has_erratum(Erratum::Skd010) => {
                 self.interpreter.counts.add_erratum(Erratum::Skd010);
                 self.state.tracing = TracingState::Lost { resume: true };
                 Ok(())
@@ -205,7 +214,11 @@ impl Decoder {
         }
     }
 
-    pub(super) fn tip<S: Sink>(&mut self, ip: Option<u64>, sink: &mut S) -> Result<(), Cause> {
+    pub(super) fn decode_tip<S: Sink>(
+        &mut self,
+        ip: Option<u64>,
+        sink: &mut S,
+    ) -> Result<(), Cause> {
         self.confirm_psb_on(sink);
         let mode = self.take_announced_mode();
         let resumes = match self.state.tracing {
@@ -217,7 +230,7 @@ impl Decoder {
                 }
                 true
             }
-            TracingState::Overflow if self.errata.has(Erratum::Skd010) => {
+            TracingState::Overflow if self.errata.has_erratum(Erratum::Skd010) => {
                 self.interpreter.counts.add_erratum(Erratum::Skd010);
                 true
             }
@@ -226,17 +239,18 @@ impl Decoder {
         let target = ip.ok_or(Cause::NoIp { name: "TIP" })?;
         self.state.after_branch = true;
         if resumes {
-            self.resume(target, mode, sink);
+            self.resume_after_loss(target, mode, sink);
             return Ok(());
         }
         if let TracingState::Async { ip } = self.state.tracing {
-            self.event(EventKind::Async, ip, target, sink);
+            self.report_event(EventKind::Async, ip, target, sink);
             self.interpreter.counts.asynchronous += 1;
-            if self.ledger.status() == ByteStatus::Lost {
-                self.resume(target, mode, sink);
+            if self.ledger.current_status() == ByteStatus::Lost {
+                self.resume_after_loss(target, mode, sink);
                 return Ok(());
             }
-            self.interpreter.go_to(target, self.interpreter.packet.time);
+            self.interpreter
+                .set_next_address(target, self.interpreter.packet.time);
             self.interpreter.mode = mode;
             self.state.tracing = TracingState::On;
             if !self
@@ -252,16 +266,20 @@ impl Decoder {
             self.report_cr3_contradiction();
             return Ok(());
         }
-        self.interpreter.tip(sink, target, mode)?;
+        self.interpreter.apply_tip(sink, target, mode)?;
         self.state.deferred_tips.count_followed(1);
         self.report_cr3_contradiction();
-        if self.interpreter.is_elsewhere() {
+        if self.interpreter.is_running_undecoded_thread() {
             self.stop_following(sink);
         }
         Ok(())
     }
 
-    pub(super) fn tip_pge<S: Sink>(&mut self, ip: Option<u64>, sink: &mut S) -> Result<(), Cause> {
+    pub(super) fn decode_tip_pge<S: Sink>(
+        &mut self,
+        ip: Option<u64>,
+        sink: &mut S,
+    ) -> Result<(), Cause> {
         if self.state.tracing == TracingState::On && !self.is_outside_ranges() {
             return Err(Cause::UnexpectedPacket { name: "TIP.PGE" });
         }
@@ -272,23 +290,28 @@ impl Decoder {
         let ip = ip.ok_or(Cause::NoIp { name: "TIP.PGE" })?;
         if let TracingState::Async { ip } = self.state.tracing {
             self.interpreter.counts.asynchronous += 1;
-            self.event(EventKind::AsyncDisabled, ip, 0, sink);
+            self.report_event(EventKind::AsyncDisabled, ip, 0, sink);
         }
         // tracing continues without a loss: the status of bytes stays
-        if self.ledger.status() == ByteStatus::Lost {
-            self.ledger.enter_status(self.offset(), ByteStatus::Resumed);
+        if self.ledger.current_status() == ByteStatus::Lost {
+            self.ledger
+                .enter_status(self.packet_offset(), ByteStatus::Resumed);
         }
-        self.start_at(ip, mode, EventKind::Enabled, sink);
+        self.start_execution_at(ip, mode, EventKind::Enabled, sink);
         Ok(())
     }
 
-    pub(super) fn tip_pgd<S: Sink>(&mut self, ip: Option<u64>, sink: &mut S) -> Result<(), Cause> {
+    pub(super) fn decode_tip_pgd<S: Sink>(
+        &mut self,
+        ip: Option<u64>,
+        sink: &mut S,
+    ) -> Result<(), Cause> {
         self.confirm_psb_on(sink);
         self.state.announced_mode = None;
         if let (TracingState::On | TracingState::Async { .. }, Err(cause)) =
             (self.state.tracing, self.check_no_switch())
         {
-            self.fail_here(cause, sink);
+            self.begin_loss_at_packet(cause, sink);
             self.state.disabled_ip = 0;
             self.state.tracing = TracingState::Off;
             return Ok(());
@@ -296,16 +319,16 @@ impl Decoder {
         match self.state.tracing {
             TracingState::On => {
                 self.interpreter.expect_no_pending_results()?;
-                let stopped = self.disabling_mov_cr3(ip)?;
+                let stopped = self.find_disabling_mov_cr3(ip)?;
                 if stopped.is_some() {
-                    sink.end_run(RunEnd::Off, self.offset());
+                    sink.end_run(RunEnd::Off, self.packet_offset());
                 }
                 let (last, target) = match ip {
                     _ if stopped.is_some() => (stopped.unwrap_or(0), 0),
                     None => self.interpreter.end_at_branch(sink)?,
                     Some(ip) => (self.interpreter.end_at_target(sink, ip)?, ip),
                 };
-                self.event(EventKind::Disabled, last, target, sink);
+                self.report_event(EventKind::Disabled, last, target, sink);
             }
             TracingState::Async { ip: at } => {
                 if self.vm_entry_disabled_tracing(at, ip, sink) {
@@ -313,11 +336,11 @@ impl Decoder {
                     return Ok(());
                 }
                 self.interpreter.counts.asynchronous += 1;
-                self.event(EventKind::AsyncDisabled, at, ip.unwrap_or(0), sink);
+                self.report_event(EventKind::AsyncDisabled, at, ip.unwrap_or(0), sink);
             }
             TracingState::Lost { resume } => {
                 if resume {
-                    self.event(EventKind::Disabled, 0, ip.unwrap_or(0), sink);
+                    self.report_event(EventKind::Disabled, 0, ip.unwrap_or(0), sink);
                 }
             }
             TracingState::Overflow => self.interpreter.counts.add_erratum(Erratum::Apl11),
@@ -330,7 +353,7 @@ impl Decoder {
 
     /// Returns the MOV CR3 that has just run if it stopped the trace: then both PIP and TIP.PGD belong to it. The
     /// TIP.PGD of most branches after it would have an IP.
-    fn disabling_mov_cr3(&mut self, target: Option<u64>) -> Result<Option<u64>, Cause> {
+    fn find_disabling_mov_cr3(&mut self, target: Option<u64>) -> Result<Option<u64>, Cause> {
         let Some(ip) = self.state.last_mov_cr3.take() else {
             return Ok(None);
         };
@@ -349,9 +372,9 @@ impl Decoder {
         }
     }
 
-    pub(super) fn fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Cause> {
+    pub(super) fn decode_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Cause> {
         let Some(AwaitingFup { mut event, purpose }) = self.state.awaiting_fup.take() else {
-            return self.async_event_fup(ip, sink);
+            return self.decode_async_event_fup(ip, sink);
         };
         event.ip = ip;
         self.confirm_psb_on(sink);
@@ -369,32 +392,34 @@ impl Decoder {
                     }
                     Ok(()) => {}
                     Err(cause) => {
-                        self.fail_here(cause, sink);
+                        self.begin_loss_at_packet(cause, sink);
                         if self.state.tracing == (TracingState::Lost { resume: true }) {
-                            self.resume(ip, self.interpreter.mode, sink);
+                            self.resume_after_loss(ip, self.interpreter.mode, sink);
                         }
                     }
                 }
             }
             TracingState::Lost { resume: true } => {
-                self.resume(ip, self.interpreter.mode, sink);
+                self.resume_after_loss(ip, self.interpreter.mode, sink);
             }
             TracingState::Overflow if matches!(purpose, FupPurpose::Tsx { .. }) => {
                 // MODE.TSX has a FUP only while PacketEn is 1 (erratum SKD010 drops the one after OVF)
                 self.interpreter.counts.add_erratum(Erratum::Skd010);
-                self.resume(ip, self.interpreter.mode, sink);
+                self.resume_after_loss(ip, self.interpreter.mode, sink);
             }
             _ => {}
         }
         let completed = Some(event.kind);
-        self.state.pending_events.release(completed, ip, sink);
-        sink.event(&event);
+        self.state
+            .pending_events
+            .report_pending(completed, ip, sink);
+        sink.add_event(&event);
         if self.state.tracing != TracingState::On {
             return Ok(());
         }
         match purpose {
             FupPurpose::Tsx { abort: true } => {
-                sink.end_run(RunEnd::Event, self.offset());
+                sink.end_run(RunEnd::Event, self.packet_offset());
                 self.state.tracing = TracingState::Async { ip };
             }
             FupPurpose::Exec => {
@@ -407,25 +432,25 @@ impl Decoder {
         Ok(())
     }
 
-    fn async_event_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Cause> {
+    fn decode_async_event_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Cause> {
         self.confirm_psb_on(sink);
         match self.state.tracing {
             TracingState::On => {
                 match self.run_to_fup(ip, false, sink) {
                     Ok(()) => self.report_unknown_repetitions(ip, sink),
                     Err(cause) => {
-                        self.fail_here(cause, sink);
+                        self.begin_loss_at_packet(cause, sink);
                         if self.state.tracing != (TracingState::Lost { resume: true }) {
                             return Ok(());
                         }
                     }
                 }
-                sink.end_run(RunEnd::Event, self.offset());
+                sink.end_run(RunEnd::Event, self.packet_offset());
                 self.state.tracing = TracingState::Async { ip };
                 Ok(())
             }
             TracingState::Overflow => {
-                self.resume(ip, self.interpreter.mode, sink);
+                self.resume_after_loss(ip, self.interpreter.mode, sink);
                 self.instructions_at_overflow_fup = Some(self.interpreter.counts.instructions);
                 self.state.has_pip_after_overflow = false;
                 Ok(())
@@ -445,11 +470,12 @@ impl Decoder {
         // the transfer before an abort may have a wrong target: nothing from there on has run
         if abort
             && self.state.after_branch
-            && self.errata.has(Erratum::Bdm64)
+            && self.errata.has_erratum(Erratum::Bdm64)
             && !self.interpreter.can_reach_ip(ip)
         {
             self.interpreter.counts.add_erratum(Erratum::Bdm64);
-            self.interpreter.go_to(ip, self.interpreter.packet.time);
+            self.interpreter
+                .set_next_address(ip, self.interpreter.packet.time);
             return Ok(());
         }
         self.interpreter.advance_to_ip(sink, ip)
@@ -457,40 +483,42 @@ impl Decoder {
 
     /// Execution is at `ip` for the first time since the last packet; a loop may have led there more often.
     pub(super) fn report_unknown_repetitions<S: Sink>(&mut self, ip: u64, sink: &mut S) {
-        let offset = self.offset();
+        let offset = self.packet_offset();
         if let Some(loop_body) = self.interpreter.loop_body() {
             let instructions = loop_body.len() as u32;
             let cause = Cause::Repeats { ip, instructions };
-            self.ledger.remark(offset, FlowError { offset, cause });
-            sink.unknown_repetitions(&loop_body);
+            self.ledger
+                .record_harmless_error(offset, FlowError { offset, cause });
+            sink.note_unknown_repetitions(&loop_body);
         }
     }
 
-    pub(super) fn overflow<S: Sink>(&mut self, sink: &mut S) {
-        self.fail_here(Cause::Overflow, sink);
-        self.clock.lose();
-        self.clock.mark(self.offset());
-        self.event(EventKind::Overflow, 0, 0, sink);
+    pub(super) fn handle_overflow<S: Sink>(&mut self, sink: &mut S) {
+        self.begin_loss_at_packet(Cause::Overflow, sink);
+        self.clock.invalidate_cycle_counts();
+        self.clock.add_sample_if_enabled(self.packet_offset());
+        self.report_event(EventKind::Overflow, 0, 0, sink);
         self.state.tracing = TracingState::Overflow;
     }
 
-    pub(super) fn trace_stop<S: Sink>(&mut self, sink: &mut S) {
+    pub(super) fn handle_trace_stop<S: Sink>(&mut self, sink: &mut S) {
         self.confirm_psb_on(sink);
         let ip = match self.state.tracing {
             TracingState::Off => self.state.disabled_ip,
-            TracingState::On => self.interpreter.here(),
+            TracingState::On => self.interpreter.next_instruction_address(),
             _ => 0,
         };
-        sink.end_run(RunEnd::Off, self.offset());
-        self.event(EventKind::Stopped, ip, 0, sink);
+        sink.end_run(RunEnd::Off, self.packet_offset());
+        self.report_event(EventKind::Stopped, ip, 0, sink);
         self.state.disabled_ip = ip;
         self.state.tracing = TracingState::Off;
     }
 
     pub(super) fn set_mode(&mut self, mode: Mode) {
         if self.interpreter.mode != mode {
-            let here = self.interpreter.here();
-            self.interpreter.go_to(here, self.clock.stamp());
+            let here = self.interpreter.next_instruction_address();
+            self.interpreter
+                .set_next_address(here, self.clock.row_time());
             self.interpreter.mode = mode;
         }
     }

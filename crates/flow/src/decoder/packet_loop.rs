@@ -11,13 +11,13 @@ use crate::backpressure::BackpressureSink;
 use crate::error::Cause;
 use crate::sink::{RunEnd, Sink};
 use crate::stream_decoder::StreamWindow;
-use crate::time::Here;
+use crate::time::ScanPosition;
 use rtit_packet::{Kind, Packet, PacketKind, Scanner};
 
 const LOOK_AHEAD: usize = 32;
 
 /// Whether the next packet but timing is a TraceStop.
-fn stops_next(packet: &Packet, stream: StreamWindow<'_>) -> bool {
+fn must_stop_before_next_packet(packet: &Packet, stream: StreamWindow<'_>) -> bool {
     let from = packet.end().saturating_sub(stream.base);
     // what is looked at is there in any window
     let to = stream.bytes.len().min(from + LOOK_AHEAD);
@@ -85,7 +85,7 @@ impl Decoder {
         let mut scanner = Scanner::within(stream.bytes, stream.base, self.state.position);
         scanner.set_block(self.state.block);
         if !self.clock.begun && scanner.position() < offset {
-            self.clock.begin(&Here {
+            self.clock.begin_stream(&ScanPosition {
                 stream,
                 offset: scanner.position() as u64,
                 block: self.state.block,
@@ -99,7 +99,7 @@ impl Decoder {
             && !self.ledger.is_full()
             && !self.interpreter.cancellation.is_cancelled()
         {
-            if self.state.tracing == TracingState::On && self.is_waiting_for_nothing() {
+            if self.state.tracing == TracingState::On && self.has_no_pending_state() {
                 match self.decode_by_transitions(stream, offset, &mut scanner, sink) {
                     FastPathResult::Decoded => continue,
                     FastPathResult::NotHandled => {}
@@ -114,7 +114,7 @@ impl Decoder {
             let in_block = block.is_some();
             match scanner.next() {
                 Some(Ok(packet)) if self.must_pause_before(&packet) => {
-                    scanner.seek(packet.offset);
+                    scanner.seek_to(packet.offset);
                     scanner.set_block(block);
                     break;
                 }
@@ -122,16 +122,16 @@ impl Decoder {
                     if packet.length > 1
                         && self.work_around_erratum(&packet, stream, &mut scanner, sink) => {}
                 Some(Ok(packet)) => {
-                    let row = packet.kind.kind().row();
+                    let row = packet.kind.kind().declaration();
                     if in_block && !row.in_block {
                         let cause = Cause::InBlock { name: row.name };
-                        self.fail(packet.offset as u64, cause, sink);
+                        self.begin_loss(packet.offset as u64, cause, sink);
                     }
                     if packet.kind.kind() == Kind::Cyc {
                         self.look_ahead(0, packet.offset, block, stream);
                     }
-                    self.tracestop_follows =
-                        self.state.last_mov_cr3.is_some() && stops_next(&packet, stream);
+                    self.tracestop_follows = self.state.last_mov_cr3.is_some()
+                        && must_stop_before_next_packet(&packet, stream);
                     self.decode_packet(&packet, sink);
                 }
                 Some(Err(error)) => {
@@ -141,15 +141,15 @@ impl Decoder {
                     } else {
                         Cause::Packet(error)
                     };
-                    self.fail(error.offset() as u64, cause, sink);
+                    self.begin_loss(error.offset() as u64, cause, sink);
                     if cut {
-                        scanner.seek(stream.end());
+                        scanner.seek_to(stream.end());
                     } else {
                         self.seek_psb(error.offset() + 1, stream, &mut scanner);
                     }
                 }
                 None => {
-                    self.finish(stream.end() as u64, sink);
+                    self.finish_stream(stream.end() as u64, sink);
                     break;
                 }
             }
@@ -160,7 +160,7 @@ impl Decoder {
         !self.state.is_at_end && !self.interpreter.cancellation.is_cancelled()
     }
 
-    /// Before a CYC at `offset`; see `Clock::look_ahead`.
+    /// Before a CYC at `offset`; see `EstimatedClock::look_ahead`.
     #[inline]
     pub(super) fn look_ahead(
         &mut self,
@@ -171,7 +171,7 @@ impl Decoder {
     ) {
         let offset = offset as u64;
         if self.clock.looks_ahead(offset) {
-            let here = Here {
+            let here = ScanPosition {
                 stream,
                 offset,
                 block,
@@ -183,16 +183,16 @@ impl Decoder {
     }
 
     /// Whether nothing waits for the next packet.
-    fn is_waiting_for_nothing(&self) -> bool {
+    fn has_no_pending_state(&self) -> bool {
         self.state.awaiting_fup.is_none()
             && self.state.psb_plus.is_none()
             && self.state.pending_evd_types == 0
             && self.state.pending_events.is_empty()
     }
 
-    fn finish<S: Sink>(&mut self, length: u64, sink: &mut S) {
+    fn finish_stream<S: Sink>(&mut self, length: u64, sink: &mut S) {
         self.flush_awaiting_fup(0, sink);
-        self.state.pending_events.lose(sink);
+        self.state.pending_events.report_incomplete(sink);
         sink.end_run(RunEnd::EndOfStream, length);
         self.ledger.finish(length);
         self.state.is_at_end = true;
@@ -225,9 +225,9 @@ impl Decoder {
             let offset = at as u64;
             self.interpreter.packet.offset = offset;
             at += 1;
-            sink.packet(offset);
-            if let Err(cause) = self.interpreter.tnt(sink, (bits, count)) {
-                self.fail(offset, cause, sink);
+            sink.begin_packet(offset);
+            if let Err(cause) = self.interpreter.apply_tnt(sink, (bits, count)) {
+                self.begin_loss(offset, cause, sink);
                 break;
             }
         }
@@ -237,7 +237,7 @@ impl Decoder {
             self.state.after_branch = true;
             self.state.instructions_past_ip = 0;
             self.interpreter.keep_within_limit();
-            scanner.seek(at);
+            scanner.seek_to(at);
         }
         at > start
     }
@@ -248,15 +248,15 @@ impl Decoder {
         self.set_packet(offset);
         self.interpreter.counts.add_packets(packet.kind.kind(), 1);
         self.interpreter.keep_within_limit();
-        sink.packet(offset);
-        let result = self.dispatch(packet, sink);
+        sink.begin_packet(offset);
+        let result = self.dispatch_packet(packet, sink);
         if let Err(cause) = result {
-            self.fail(offset, cause, sink);
+            self.begin_loss(offset, cause, sink);
             let moves = matches!(packet.kind, PacketKind::Tip(_) | PacketKind::TipPgd(_));
             // it contradicts the packets before, and gives the current IP
             if moves && self.state.tracing == (TracingState::Lost { resume: true }) {
-                if let Err(cause) = self.dispatch(packet, sink) {
-                    self.fail(offset, cause, sink);
+                if let Err(cause) = self.dispatch_packet(packet, sink) {
+                    self.begin_loss(offset, cause, sink);
                 }
             }
         }

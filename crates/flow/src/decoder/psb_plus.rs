@@ -17,7 +17,7 @@ impl Decoder {
     pub(super) fn begin_psb_plus<S: Sink>(&mut self, sink: &mut S) -> Result<(), Cause> {
         self.flush_awaiting_fup(0, sink);
         if let Err(cause) = self.interpreter.expect_no_pending_results() {
-            self.fail_here(cause, sink);
+            self.begin_loss_at_packet(cause, sink);
         }
         self.state.last_ip = 0;
         self.state.announced_mode = None;
@@ -31,7 +31,7 @@ impl Decoder {
         Ok(())
     }
 
-    pub(super) fn psb_plus_packet<S: Sink>(
+    pub(super) fn decode_psb_plus_packet<S: Sink>(
         &mut self,
         packet: &Packet,
         sink: &mut S,
@@ -40,23 +40,23 @@ impl Decoder {
             return Ok(());
         };
         match packet.kind {
-            PacketKind::Fup(ip) => psb_plus.ip = self.ip(ip),
+            PacketKind::Fup(ip) => psb_plus.ip = self.decompress_ip(ip),
             PacketKind::ModeExec { csl, csd, .. } => psb_plus.mode = Some(mode_of(csl, csd)),
             PacketKind::ModeTsx { in_tx, .. } => psb_plus.in_transaction = Some(in_tx),
-            PacketKind::Trig { .. } => self.informational_packet(packet, sink)?,
+            PacketKind::Trig { .. } => self.decode_informational_packet(packet, sink)?,
             PacketKind::Pip { nr, cr3 } => {
                 if self.note_paging(cr3, nr) {
-                    self.event(EventKind::Paging, 0, cr3 | u64::from(nr), sink);
+                    self.report_event(EventKind::Paging, 0, cr3 | u64::from(nr), sink);
                 }
             }
             PacketKind::Vmcs { pointer } => {
                 if self.note_vmcs(pointer) {
-                    self.event(EventKind::Vmcs, 0, pointer, sink);
+                    self.report_event(EventKind::Vmcs, 0, pointer, sink);
                 }
             }
             PacketKind::Ovf => {
                 self.state.psb_plus = None;
-                self.overflow(sink);
+                self.handle_overflow(sink);
                 return Ok(());
             }
             PacketKind::PsbEnd => {
@@ -80,33 +80,37 @@ impl Decoder {
         // packet
         if let TracingState::Async { ip } = self.state.tracing {
             if psb_plus.ip.is_none() {
-                self.event(EventKind::AsyncDisabled, ip, 0, sink);
+                self.report_event(EventKind::AsyncDisabled, ip, 0, sink);
                 self.interpreter.counts.asynchronous += 1;
             } else {
                 let cause = Cause::UnexpectedPacket { name: "PSB" };
-                self.fail(psb_plus.offset, cause, sink);
+                self.begin_loss(psb_plus.offset, cause, sink);
             }
         }
         let in_kernel = psb_plus.ip.is_some_and(|ip| ip >> 63 != 0);
         let ours = match self.state.tracing {
             TracingState::On if !in_kernel => true,
             _ => {
-                psb_plus.ip.is_none() || self.interpreter.enter_due_intervals(self.clock.by_rate())
+                psb_plus.ip.is_none()
+                    || self
+                        .interpreter
+                        .enter_due_intervals(self.clock.estimate_by_rate())
             }
         };
         if !ours && self.state.tracing != TracingState::On {
             self.stop_following(sink);
-            self.interpreter.advance(self.clock.by_rate(), sink);
+            self.interpreter
+                .advance_code_to(self.clock.estimate_by_rate(), sink);
             if let Some(mode) = psb_plus.mode {
                 self.set_mode(mode);
             }
             return;
         }
-        let followed =
-            self.state.tracing == TracingState::On && self.ledger.status() == ByteStatus::Exact;
+        let followed = self.state.tracing == TracingState::On
+            && self.ledger.current_status() == ByteStatus::Exact;
         if let (true, Some(ip), Some(mode)) = (followed, psb_plus.ip, psb_plus.mode) {
             if mode != self.interpreter.mode {
-                self.fail(psb_plus.offset, Cause::OtherMode { ip }, sink);
+                self.begin_loss(psb_plus.offset, Cause::OtherMode { ip }, sink);
                 self.state.tracing = TracingState::Lost { resume: false };
                 return;
             }
@@ -116,7 +120,7 @@ impl Decoder {
                 if self.interpreter.advance_to_ip(sink, ip).is_ok() {
                     self.report_unknown_repetitions(ip, sink);
                 } else {
-                    self.fail(psb_plus.offset, Cause::Seam { ip }, sink);
+                    self.begin_loss(psb_plus.offset, Cause::Seam { ip }, sink);
                     self.resume_at_psb(ip, psb_end, sink);
                     self.ledger.enter_status(end, ByteStatus::Exact);
                 }
@@ -124,11 +128,11 @@ impl Decoder {
             }
             (TracingState::On, None) if self.is_outside_ranges() => {}
             (TracingState::On, None) => {
-                self.fail(psb_plus.offset, Cause::OffUnannounced, sink);
+                self.begin_loss(psb_plus.offset, Cause::OffUnannounced, sink);
                 self.state.tracing = TracingState::Off;
             }
             (TracingState::Off, Some(ip)) => {
-                self.interpreter.go_to(ip, self.clock.stamp());
+                self.interpreter.set_next_address(ip, self.clock.row_time());
                 self.state.tracing = TracingState::PsbOn {
                     unannounced: Some(psb_plus.offset),
                 };
@@ -145,7 +149,7 @@ impl Decoder {
         if let Some(in_transaction) = psb_plus.in_transaction {
             // a transaction that began or ended while execution was followed has been reported
             if in_transaction != self.state.in_transaction.unwrap_or(false) {
-                self.event(
+                self.report_event(
                     EventKind::ModeTsx,
                     psb_plus.ip.unwrap_or(0),
                     in_transaction.into(),
@@ -154,9 +158,10 @@ impl Decoder {
             }
             self.state.in_transaction = Some(in_transaction);
         }
-        self.event(EventKind::Psb, psb_plus.ip.unwrap_or(0), 0, sink);
+        self.report_event(EventKind::Psb, psb_plus.ip.unwrap_or(0), 0, sink);
         self.interpreter.reset();
-        self.interpreter.advance(self.clock.by_rate(), sink);
+        self.interpreter
+            .advance_code_to(self.clock.estimate_by_rate(), sink);
         self.interpreter.enter_space(true);
         if let Some(mode) = psb_plus.mode {
             self.set_mode(mode);
@@ -173,10 +178,10 @@ impl Decoder {
         };
         if let Some(offset) = unannounced {
             let cause = Cause::OnUnannounced {
-                ip: self.interpreter.here(),
+                ip: self.interpreter.next_instruction_address(),
             };
             sink.end_run(RunEnd::Lost, offset);
-            self.ledger.fail(offset, FlowError { offset, cause });
+            self.ledger.record_loss(offset, FlowError { offset, cause });
             self.ledger.enter_status(offset, ByteStatus::Exact);
         }
         self.state.disabled_ip = 0;

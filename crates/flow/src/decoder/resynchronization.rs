@@ -1,6 +1,6 @@
 //! Resynchronization: how decoding stops at an error, and where it continues.
 //!
-//! `fail` records the loss in the coverage ledger and enters the state `Lost`. What the error was decides where
+//! `begin_loss` records the loss in the coverage ledger and enters the state `Lost`. What the error was decides where
 //! decoding may continue:
 //!
 //! | error | what may be wrong | decoding continues at |
@@ -71,19 +71,19 @@ impl DeferredTips {
 
 impl Decoder {
     /// Records `cause` as the beginning of a loss and enters the state `Lost`.
-    pub(super) fn fail<S: Sink>(&mut self, offset: u64, cause: Cause, sink: &mut S) {
+    pub(super) fn begin_loss<S: Sink>(&mut self, offset: u64, cause: Cause, sink: &mut S) {
         self.flush_awaiting_fup(0, sink);
-        self.state.pending_events.lose(sink);
+        self.state.pending_events.report_incomplete(sink);
         sink.end_run(RunEnd::Lost, offset);
-        self.ledger.fail(offset, FlowError { offset, cause });
+        self.ledger.record_loss(offset, FlowError { offset, cause });
         let (ip, value) = (cause.value(), cause.class() as u64);
         if self.state.tracing != TracingState::Elsewhere {
             let event = self.new_event(EventKind::Error, ip, value);
-            sink.event(&Event { offset, ..event });
+            sink.add_event(&Event { offset, ..event });
         }
         let class = cause.class();
-        let code_may_differ =
-            self.interpreter.here() >> 63 != 0 || self.interpreter.selector.has_schedule();
+        let code_may_differ = self.interpreter.next_instruction_address() >> 63 != 0
+            || self.interpreter.selector.has_schedule();
         let packets_are_whole = match class {
             ErrorClass::CodeNotFound => true,
             ErrorClass::Disagreement => code_may_differ,
@@ -100,9 +100,9 @@ impl Decoder {
         self.interpreter.reset();
     }
 
-    /// As `fail`, at the current packet.
-    pub(super) fn fail_here<S: Sink>(&mut self, cause: Cause, sink: &mut S) {
-        self.fail(self.offset(), cause, sink);
+    /// As `begin_loss`, at the current packet.
+    pub(super) fn begin_loss_at_packet<S: Sink>(&mut self, cause: Cause, sink: &mut S) {
+        self.begin_loss(self.packet_offset(), cause, sink);
     }
 
     /// Whether a TIP to `target`, the current packet, may be a deferred one, which does not tell the position.
@@ -113,20 +113,29 @@ impl Decoder {
     }
 
     /// Continues at `ip` after a loss.
-    pub(super) fn resume<S: Sink>(&mut self, ip: u64, mode: Mode, sink: &mut S) {
-        self.ledger.enter_status(self.offset(), ByteStatus::Resumed);
-        self.start_at(ip, mode, EventKind::Resumed, sink);
+    pub(super) fn resume_after_loss<S: Sink>(&mut self, ip: u64, mode: Mode, sink: &mut S) {
+        self.ledger
+            .enter_status(self.packet_offset(), ByteStatus::Resumed);
+        self.start_execution_at(ip, mode, EventKind::Resumed, sink);
     }
 
     /// Sets the position to `ip`, independent of everything before.
-    pub(super) fn start_at<S: Sink>(&mut self, ip: u64, mode: Mode, kind: EventKind, sink: &mut S) {
+    pub(super) fn start_execution_at<S: Sink>(
+        &mut self,
+        ip: u64,
+        mode: Mode,
+        kind: EventKind,
+        sink: &mut S,
+    ) {
         self.state.after_branch = false;
         self.instructions_at_overflow_fup = None;
         self.state.disabled_ip = 0;
         self.state.deferred_tips.after_tnt = false;
         self.interpreter.reset();
-        self.interpreter.advance(self.clock.by_rate(), sink);
-        self.interpreter.go_to(ip, self.interpreter.packet.time);
+        self.interpreter
+            .advance_code_to(self.clock.estimate_by_rate(), sink);
+        self.interpreter
+            .set_next_address(ip, self.interpreter.packet.time);
         if !self
             .interpreter
             .enter_due_intervals(self.interpreter.packet.now)
@@ -143,15 +152,15 @@ impl Decoder {
         self.interpreter.mode = mode;
         self.state.tracing = TracingState::On;
         self.state.pending_events.report_arriving(ip, sink);
-        self.event(kind, ip, 0, sink);
+        self.report_event(kind, ip, 0, sink);
     }
 
     /// Sets the position to the FUP of a PSB+ that ends at the packet at `offset`.
     pub(super) fn resume_at_psb<S: Sink>(&mut self, ip: u64, offset: u64, sink: &mut S) {
-        self.interpreter.go_to(ip, self.clock.stamp());
-        if self.ledger.status() == ByteStatus::Lost {
+        self.interpreter.set_next_address(ip, self.clock.row_time());
+        if self.ledger.current_status() == ByteStatus::Lost {
             let event = self.new_event(EventKind::Resumed, ip, 0);
-            sink.event(&Event { offset, ..event });
+            sink.add_event(&Event { offset, ..event });
         }
     }
 
@@ -178,10 +187,10 @@ impl Decoder {
         stream: StreamWindow<'_>,
         scanner: &mut Scanner<'_>,
     ) {
-        self.clock.lose();
+        self.clock.invalidate_cycle_counts();
         self.state.position = offset;
         self.search_psb(stream);
         scanner.set_block(None);
-        scanner.seek(self.state.position);
+        scanner.seek_to(self.state.position);
     }
 }

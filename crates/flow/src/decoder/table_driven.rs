@@ -3,12 +3,13 @@
 //! Position, LastIP and return stack go from the interpreter into the decode loop of the tables, and come back at a
 //! packet boundary. A missing transition is built and the loop continues; whatever has none is left to the interpreter.
 //! Results are those of the interpreter by construction, and property tests compare both. For sinks that need the order
-//! the loop writes a log of transitions and timing packets, from which `deliver` calls the clock and the sink.
+//! the loop writes a log of transitions and timing packets, from which `deliver_transition_log` calls the clock and the
+//! sink.
 
 use super::{Decoder, TracingState};
 use crate::sink::{LoggedTransition, Sink, SinkNeeds};
 use crate::stream_decoder::StreamWindow;
-use crate::time::Here;
+use crate::time::ScanPosition;
 use crate::transitions::{
     tnt_outcomes, DecodeCursor, InstructionMixSum, NodeKey, StopReason, TimingEntry, TransitionLog,
     MAX_SUMMED, READ_AHEAD,
@@ -55,7 +56,7 @@ impl Decoder {
     ) -> FastPathResult {
         if scanner.block().is_some()
             || !self.can_use_transitions()
-            || !self.interpreter.transitions.prepare(S::NEEDS)
+            || !self.interpreter.transitions.prepare_for_sink(S::NEEDS)
         {
             return FastPathResult::Disallowed;
         }
@@ -69,13 +70,13 @@ impl Decoder {
             .saturating_sub(READ_AHEAD)
             .min(until.saturating_sub(position))
             .min(self.interpreter.transitions.max_bytes_at_once());
-        if end == 0 || !DecodeCursor::handles(bytes[0]) {
+        if end == 0 || !DecodeCursor::may_have_transition(bytes[0]) {
             return FastPathResult::NotHandled;
         }
-        let Ok(node) = self.interpreter.resolve() else {
+        let Ok(node) = self.interpreter.resolve_next_node() else {
             return FastPathResult::NotHandled;
         };
-        self.interpreter.give_sites();
+        self.interpreter.assign_call_sites();
         let mut cursor = DecodeCursor::new(NodeKey::from_index(node), self.state.last_ip);
         if self.ambiguous.cyc_end == position {
             cursor.cyc_end = 0;
@@ -103,14 +104,14 @@ impl Decoder {
             self.state.instructions_past_ip = 0;
             self.state.deferred_tips.count_followed(cursor.tip_count);
         }
-        self.interpreter.set_node(cursor.node.index());
-        self.deliver(position, &cursor, stream, sink);
-        scanner.seek(position + cursor.offset);
+        self.interpreter.set_node(cursor.node.node_index());
+        self.deliver_transition_log(position, &cursor, stream, sink);
+        scanner.seek_to(position + cursor.offset);
         if let Some(results) = remaining {
             self.set_packet((position + cursor.offset - 1) as u64);
-            sink.packet(self.interpreter.packet.offset);
-            if let Err(cause) = self.interpreter.tnt(sink, results) {
-                self.fail_here(cause, sink);
+            sink.begin_packet(self.interpreter.packet.offset);
+            if let Err(cause) = self.interpreter.apply_tnt(sink, results) {
+                self.begin_loss_at_packet(cause, sink);
             }
         }
         let interpreter = &mut self.interpreter;
@@ -134,15 +135,16 @@ impl Decoder {
         let (code, view) = (&mut interpreter.code, &interpreter.view);
         let transitions = &mut interpreter.transitions;
         // what the sink takes beyond the transitions in the log up to `known`
-        let (mut left, mut known) = (sink.capacity(), 0);
+        let (mut left, mut known) = (sink.remaining_capacity(), 0);
         loop {
             let room = match S::NEEDS {
                 SinkNeeds::Order => {
                     let new = transitions.log[known..].iter().map(|&(entry, _)| entry);
                     let new = new.filter(|&entry| !TimingEntry::is_timing(entry));
-                    left = transitions.visits().remaining_room(left, new);
+                    left = transitions.node_visits().remaining_room(left, new);
                     known = transitions.log.len();
-                    MAX_LOG.min(known.saturating_add(transitions.visits().max_transitions(left)))
+                    MAX_LOG
+                        .min(known.saturating_add(transitions.node_visits().max_transitions(left)))
                 }
                 _ => MAX_LOG,
             };
@@ -206,7 +208,7 @@ impl Decoder {
     }
 
     /// Delivers the log to the clock, and to a sink that needs the order.
-    fn deliver<S: Sink>(
+    fn deliver_transition_log<S: Sink>(
         &mut self,
         base: usize,
         cursor: &DecodeCursor,
@@ -215,16 +217,16 @@ impl Decoder {
     ) {
         let interpreter = &mut self.interpreter;
         let transitions = &interpreter.transitions;
-        let visits = transitions.visits();
-        let here = |offset| Here {
+        let visits = transitions.node_visits();
+        let here = |offset| ScanPosition {
             stream,
             offset,
             block: None,
             in_psb_plus: false,
             off: false,
         };
-        let mut before = interpreter.time();
-        let mut time = self.clock.stamp();
+        let mut before = interpreter.instruction_time();
+        let mut time = self.clock.row_time();
         let mut logged = [LoggedTransition::default(); MAX_LOGGED];
         for entries in transitions.log.chunks(MAX_LOGGED) {
             let mut count = 0;
@@ -232,7 +234,7 @@ impl Decoder {
             for &(entry, at) in entries {
                 let offset = base as u64 + u64::from(at);
                 if !TimingEntry::is_timing(entry) {
-                    let weight = visits.mix(entry);
+                    let weight = visits.instruction_mix(entry);
                     weights.add(weight);
                     logged[count] = LoggedTransition {
                         number: entry,
@@ -249,12 +251,12 @@ impl Decoder {
                     if self.clock.looks_ahead(offset) {
                         self.clock.look_ahead(0, &here(offset));
                     }
-                    self.clock.cyc(u64::from(entry & !TimingEntry::CYC));
+                    self.clock.apply_cyc(u64::from(entry & !TimingEntry::CYC));
                 } else {
-                    self.clock.mtc(entry as u8);
+                    self.clock.apply_mtc(entry as u8);
                 }
-                self.clock.mark(offset);
-                time = self.clock.stamp();
+                self.clock.add_sample_if_enabled(offset);
+                time = self.clock.row_time();
             }
             weights.add_to(&mut interpreter.counts);
             if S::NEEDS == SinkNeeds::Order {
@@ -271,7 +273,7 @@ impl Decoder {
             if self.clock.looks_ahead(end) {
                 self.clock.look_ahead(cursor.unlogged_cycles, &here(end));
             }
-            self.clock.cyc(cursor.unlogged_cycles);
+            self.clock.apply_cyc(cursor.unlogged_cycles);
         }
         interpreter.transitions.log.clear();
         interpreter.set_time(before);

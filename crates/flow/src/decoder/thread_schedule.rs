@@ -40,7 +40,9 @@ impl Decoder {
             packet.kind,
             PacketKind::TipPge(_) | PacketKind::Tip(_) | PacketKind::Fup(_) | PacketKind::PsbEnd
         );
-        if !arrives || self.clock.by_rate() < self.interpreter.selector.next_interval_start() {
+        if !arrives
+            || self.clock.estimate_by_rate() < self.interpreter.selector.next_interval_start()
+        {
             return false;
         }
         let pauses = self.state.paused_at != Some(packet.offset);
@@ -50,12 +52,12 @@ impl Decoder {
 
     /// Stops following: the current thread is not decoded.
     pub(super) fn stop_following<S: Sink>(&mut self, sink: &mut S) {
-        sink.end_run(RunEnd::Cut, self.offset());
-        self.state.pending_events.lose(sink);
-        if self.ledger.status() != ByteStatus::Elsewhere {
-            self.state.status_before = self.ledger.status();
+        sink.end_run(RunEnd::Cut, self.packet_offset());
+        self.state.pending_events.report_incomplete(sink);
+        if self.ledger.current_status() != ByteStatus::Elsewhere {
+            self.state.status_before = self.ledger.current_status();
             self.ledger
-                .enter_status(self.offset(), ByteStatus::Elsewhere);
+                .enter_status(self.packet_offset(), ByteStatus::Elsewhere);
         }
         self.interpreter.reset();
         self.state.deferred_tips.after_tnt = false;
@@ -64,38 +66,38 @@ impl Decoder {
 
     /// Ends the span that `stop_following` began.
     pub(super) fn restore_status(&mut self) {
-        if self.ledger.status() == ByteStatus::Elsewhere {
+        if self.ledger.current_status() == ByteStatus::Elsewhere {
             self.ledger
-                .enter_status(self.offset(), self.state.status_before);
+                .enter_status(self.packet_offset(), self.state.status_before);
         }
     }
 
     /// Applies a packet of a thread that is not decoded.
-    pub(super) fn packet_while_elsewhere<S: Sink>(
+    pub(super) fn apply_packet_of_undecoded_thread<S: Sink>(
         &mut self,
         packet: &Packet,
         sink: &mut S,
     ) -> Result<(), Cause> {
         match packet.kind {
             PacketKind::TipPge(ip) => {
-                let ip = self.ip(ip);
-                return self.tip_pge(ip, sink);
+                let ip = self.decompress_ip(ip);
+                return self.decode_tip_pge(ip, sink);
             }
-            PacketKind::Ovf => self.overflow(sink),
+            PacketKind::Ovf => self.handle_overflow(sink),
             PacketKind::Tip(ip) => {
                 let mode = self.take_announced_mode();
                 self.interpreter.mode = mode;
-                let due_intervals =
-                    self.clock.by_rate() >= self.interpreter.selector.next_interval_start();
-                if let (Some(ip), true) = (self.ip(ip), due_intervals) {
+                let due_intervals = self.clock.estimate_by_rate()
+                    >= self.interpreter.selector.next_interval_start();
+                if let (Some(ip), true) = (self.decompress_ip(ip), due_intervals) {
                     if !self.may_be_deferred_tip(ip) {
-                        self.resume(ip, mode, sink);
+                        self.resume_after_loss(ip, mode, sink);
                     }
                 }
             }
-            PacketKind::Fup(ip) => drop(self.ip(ip)),
+            PacketKind::Fup(ip) => drop(self.decompress_ip(ip)),
             PacketKind::TipPgd(ip) => {
-                self.ip(ip);
+                self.decompress_ip(ip);
                 self.state.announced_mode = None;
                 self.state.disabled_ip = 0;
                 self.state.tracing = TracingState::Off;
@@ -121,11 +123,11 @@ impl Decoder {
 
     /// Reports a CR3 that contradicts the schedule.
     pub(super) fn report_cr3_contradiction(&mut self) {
-        let offset = self.offset();
+        let offset = self.packet_offset();
         if let Some(cr3) = self.interpreter.selector.take_cr3_contradiction() {
-            let status = self.ledger.status();
+            let status = self.ledger.current_status();
             let cause = Cause::OtherProcess { cr3 };
-            self.ledger.fail(offset, FlowError { offset, cause });
+            self.ledger.record_loss(offset, FlowError { offset, cause });
             self.ledger.enter_status(offset, status);
         }
     }
@@ -133,7 +135,9 @@ impl Decoder {
     /// Checks that user code, which ends here, did not continue into the next interval. It may end in its first tick.
     pub(super) fn check_no_switch(&self) -> Result<(), Cause> {
         let since = self.interpreter.selector.next_interval_start();
-        if self.clock.by_rate() <= since || self.interpreter.here() >> 63 != 0 {
+        if self.clock.estimate_by_rate() <= since
+            || self.interpreter.next_instruction_address() >> 63 != 0
+        {
             return Ok(());
         }
         Err(Cause::ContinuedOverSwitch { since })
@@ -153,7 +157,7 @@ impl Decoder {
             _ if timed => self.ambiguous.cyc_end = packet.end(),
             _ => {}
         }
-        let entries = self.interpreter.selector.entries();
+        let entries = self.interpreter.selector.entry_count();
         if self.ambiguous.entries == entries {
             return;
         }
@@ -164,16 +168,17 @@ impl Decoder {
             let kernel = self.ambiguous.in_kernel.then_some(self.ambiguous.last);
             let from = self.ambiguous.from.take().or(kernel);
             if let Some(from) = from.filter(|_| !self.interpreter.selector.is_idle()) {
-                let since = self.clock.by_rate();
+                let since = self.clock.estimate_by_rate();
                 let (offset, cause) =
                     (packet.offset as u64, Cause::AmbiguousThread { since, from });
-                self.ledger.remark(offset, FlowError { offset, cause });
+                self.ledger
+                    .record_harmless_error(offset, FlowError { offset, cause });
             }
         }
         self.ambiguous.last = packet.offset as u64;
-        self.ambiguous.in_kernel = self.interpreter.here() >> 63 != 0;
+        self.ambiguous.in_kernel = self.interpreter.next_instruction_address() >> 63 != 0;
         let until = self.interpreter.selector.next_interval_start();
-        let latest = self.clock.latest().filter(|_| timed);
+        let latest = self.clock.latest_possible_time().filter(|_| timed);
         let certain = latest.is_some_and(|latest| latest < until);
         // what is certain here was certain before
         self.ambiguous.from = match certain {
@@ -185,24 +190,26 @@ impl Decoder {
     /// A packet gave the time. `begins`: tracing was off, so that the code before belongs to one thread, and not to the
     /// next one.
     pub(super) fn resolve_ambiguity(&mut self, begins: bool) {
-        let offset = self.offset();
+        let offset = self.packet_offset();
         let Some(from) = self.ambiguous.from.take() else {
             return;
         };
         let due_intervals = self
             .interpreter
             .selector
-            .due_intervals(self.clock.by_rate());
+            .due_intervals(self.clock.estimate_by_rate());
         if due_intervals <= usize::from(begins) {
             return;
         }
         if self.state.tracing == TracingState::On {
             // the kernel continues, and the remark follows where the interval begins; user code contradicts it
-            self.ambiguous.from = Some(from).filter(|_| self.interpreter.here() >> 63 != 0);
+            self.ambiguous.from =
+                Some(from).filter(|_| self.interpreter.next_instruction_address() >> 63 != 0);
         } else {
             let since = self.interpreter.selector.next_interval_start();
             let cause = Cause::AmbiguousThread { since, from };
-            self.ledger.remark(offset, FlowError { offset, cause });
+            self.ledger
+                .record_harmless_error(offset, FlowError { offset, cause });
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::code_cache::{CodeCache, NO_NODE};
 use crate::settings::Settings;
 use crate::sink::{Sink, SinkNeeds};
 use crate::totals::{Counts, Totals};
-use crate::transitions::Transitions;
+use crate::transitions::TransitionStore;
 use rtit_image::View;
 use std::mem::{replace, size_of};
 
@@ -22,7 +22,7 @@ const INACTIVE_SHARE: usize = 2;
 /// Code cache and transition tables of a space.
 pub(super) struct SpaceCache {
     pub code: CodeCache,
-    pub transitions: Transitions,
+    pub transitions: TransitionStore,
 }
 
 pub(super) struct InactiveSpace {
@@ -37,7 +37,7 @@ pub(super) struct InactiveSpace {
 pub(super) struct InactiveSpaces {
     pub current: usize,
     pub parked: Vec<Option<InactiveSpace>>,
-    /// Spaces that were left since `for_each_left_cache`, each once; and, by space, whether it is among them.
+    /// Spaces that were left since `for_each_inactive_cache`, each once; and, by space, whether it is among them.
     left: Vec<usize>,
     is_in_left: Vec<bool>,
     settings: Settings,
@@ -70,13 +70,13 @@ impl InactiveSpaces {
     }
 
     /// Removes and returns the view and cache of a space, which becomes the current one; `None` if there is none.
-    pub fn activate(&mut self, index: usize) -> Option<(View, Box<SpaceCache>)> {
+    pub fn activate_space(&mut self, index: usize) -> Option<(View, Box<SpaceCache>)> {
         let taken = self.parked.get_mut(index)?.take()?;
         self.bytes -= taken.bytes;
         let cache = taken.cache.unwrap_or_else(|| {
             Box::new(SpaceCache {
                 code: CodeCache::new(self.settings.cache_limit, index as u32),
-                transitions: Transitions::new(&self.settings, false),
+                transitions: TransitionStore::new(&self.settings, false),
             })
         });
         Some((taken.view, cache))
@@ -84,14 +84,16 @@ impl InactiveSpaces {
 
     /// Leaves the current space for `next`. If all caches together exceed their limit, they are dropped, and their
     /// counts are added to `sum`.
-    pub fn leave(
+    pub fn leave_current_space(
         &mut self,
         view: View,
         cache: Box<SpaceCache>,
         next: usize,
-        sum: &mut Transitions,
+        sum: &mut TransitionStore,
     ) {
-        let bytes = size_of::<SpaceCache>() + cache.code.size() + cache.transitions.size();
+        let bytes = size_of::<SpaceCache>()
+            + cache.code.size_in_bytes()
+            + cache.transitions.size_in_bytes();
         self.bytes += bytes;
         if let Some(position) = self.parked.get_mut(self.current) {
             *position = Some(InactiveSpace {
@@ -119,7 +121,7 @@ impl InactiveSpaces {
     }
 
     /// The caches of all spaces that execution has entered, except the current one.
-    pub fn caches(&self) -> impl Iterator<Item = &SpaceCache> + '_ {
+    pub fn inactive_caches(&self) -> impl Iterator<Item = &SpaceCache> + '_ {
         let all = self.parked.iter().flatten();
         all.filter_map(|parked| parked.cache.as_deref())
     }
@@ -130,7 +132,7 @@ impl InactiveSpaces {
     }
 
     /// Calls `each` for the spaces that were left since the last call, except the current one.
-    pub fn for_each_left_cache(&mut self, mut each: impl FnMut(&mut SpaceCache)) {
+    pub fn for_each_inactive_cache(&mut self, mut each: impl FnMut(&mut SpaceCache)) {
         for index in self.left.drain(..) {
             if let Some(is_in_left) = self.is_in_left.get_mut(index) {
                 *is_in_left = false;
@@ -153,14 +155,14 @@ impl Interpreter {
     }
 
     /// Whether the current thread is not decoded.
-    pub fn is_elsewhere(&self) -> bool {
+    pub fn is_running_undecoded_thread(&self) -> bool {
         self.is_elsewhere
     }
 
     /// Puts the last PIP into effect, with `entry` the last VMCS packet, too, and enters its address space. Returns
     /// whether that is another space.
     pub fn enter_space(&mut self, entry: bool) -> bool {
-        let here = self.here();
+        let here = self.next_instruction_address();
         let now = self.switched_at.take();
         let index = self.selector.enter_space(here, entry, now);
         if index == self.inactive.current || !self.swap_space(index) {
@@ -182,19 +184,19 @@ impl Interpreter {
     #[inline]
     pub fn update_kernel_code<S: Sink>(&mut self, now: u64, sink: &mut S) {
         if self.is_in_changing_kernel() && self.view.next_change().is_some_and(|time| time <= now) {
-            self.advance(now, sink);
+            self.advance_code_to(now, sink);
         }
     }
 
     /// Makes another space the current one. Returns false if there is none.
     pub(super) fn swap_space(&mut self, index: usize) -> bool {
-        let Some((mut view, mut cache)) = self.inactive.activate(index) else {
+        let Some((mut view, mut cache)) = self.inactive.activate_space(index) else {
             return false;
         };
         // node indices and call sites belong to one code cache
-        self.ip = self.here();
+        self.ip = self.next_instruction_address();
         self.node = NO_NODE;
-        self.stack.forget_sites(&self.code);
+        self.stack.replace_sites_by_addresses(&self.code);
         cache.transitions.discards_results = self.transitions.discards_results;
         std::mem::swap(&mut self.code, &mut cache.code);
         std::mem::swap(&mut self.view, &mut view);
@@ -202,7 +204,7 @@ impl Interpreter {
         // all spaces share one sum by address
         self.transitions.move_addresses_from(&mut cache.transitions);
         self.inactive
-            .leave(view, cache, index, &mut self.transitions);
+            .leave_current_space(view, cache, index, &mut self.transitions);
         true
     }
 
@@ -214,7 +216,7 @@ impl Interpreter {
     /// Adds the counts of the transition tables of all spaces.
     pub fn add_counts(&self, counts: &mut Counts) {
         self.transitions.add_counts(counts);
-        for cache in self.inactive.caches() {
+        for cache in self.inactive.inactive_caches() {
             cache.transitions.add_counts(counts);
         }
     }
@@ -226,7 +228,7 @@ impl Interpreter {
         }
         self.transitions.report_hits(&self.code, sink);
         let give = |cache: &mut SpaceCache| cache.transitions.report_hits(&cache.code, sink);
-        self.inactive.for_each_left_cache(give);
+        self.inactive.for_each_inactive_cache(give);
     }
 
     /// Number of counters in the transition tables of all spaces.

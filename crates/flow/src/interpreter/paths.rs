@@ -37,7 +37,7 @@ impl NodePath {
     }
 
     /// Appends a node. Returns false if the path is a cycle.
-    fn extend(&mut self, next: u32) -> bool {
+    fn append_node(&mut self, next: u32) -> bool {
         if next == self.mark {
             return false;
         }
@@ -53,14 +53,14 @@ impl NodePath {
 
 impl Interpreter {
     fn start_path(&mut self) -> Result<NodePath, Cause> {
-        self.resolve().map(NodePath::new)
+        self.resolve_next_node().map(NodePath::new)
     }
 
     /// Appends the next node to a path.
     fn extend_path(&mut self, path: &mut NodePath) -> Result<(), Cause> {
         let ip = self.last_ip(path.last);
         let next = self.next_node(path.last)?;
-        match path.extend(next) {
+        match path.append_node(next) {
             true => Ok(()),
             false => Err(Cause::EndlessLoop { ip }),
         }
@@ -76,20 +76,20 @@ impl Interpreter {
         if let Err(Cause::Unmapped { .. }) = result {
             self.run_path(path, sink);
             self.report_node(path.last, sink);
-            self.go_to(self.code.node(path.last).next, self.time);
+            self.set_next_address(self.code.node(path.last).next, self.time);
         }
         result
     }
 
     /// Advances until the instruction at `ip` is next.
     pub fn advance_to_ip<S: Sink>(&mut self, sink: &mut S, ip: u64) -> Result<(), Cause> {
-        if self.here() == ip {
+        if self.next_instruction_address() == ip {
             return Ok(());
         }
         let mut path = self.start_path()?;
         let position = loop {
             let node = self.code.node(path.last);
-            if let Some(position) = self.code.find(node, ip) {
+            if let Some(position) = self.code.find_instruction(node, ip) {
                 break Some(position);
             }
             if !node.end.continues_without_packet() {
@@ -109,7 +109,7 @@ impl Interpreter {
             Some(position) => self.report_prefix(path.last, position, sink),
             None => self.report_node(path.last, sink),
         }
-        self.go_to(ip, self.time);
+        self.set_next_address(ip, self.time);
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Interpreter {
         let mut path = self.start_path().ok()?;
         loop {
             let node = self.code.node(path.last);
-            if let Some(code_ranges) = self.code.find_transfer(node, |ip| ranges.excludes(ip)) {
+            if let Some(code_ranges) = self.code.find_transfer(node, |ip| ranges.excludes_ip(ip)) {
                 return Some((path, code_ranges));
             }
             if !node.end.continues_without_packet()
@@ -203,7 +203,7 @@ impl Interpreter {
         };
         loop {
             let node = self.code.node(path.last);
-            if self.code.find(node, ip).is_some() {
+            if self.code.find_instruction(node, ip).is_some() {
                 return true;
             }
             if !node.end.continues_without_packet() || self.extend_path(&mut path).is_err() {
@@ -213,13 +213,13 @@ impl Interpreter {
     }
 
     /// Returns the node of the next instruction, if that is a VM entry.
-    pub fn vm_entry_here(&mut self) -> Option<u32> {
-        let index = self.resolve().ok()?;
+    pub fn vm_entry_at_current_ip(&mut self) -> Option<u32> {
+        let index = self.resolve_next_node().ok()?;
         let node = self.code.node(index);
         (node.end == NodeEnd::VmEntry && node.instructions == 1).then_some(index)
     }
 
-    /// Runs the VM entry that `vm_entry_here` found.
+    /// Runs the VM entry that `vm_entry_at_current_ip` found.
     pub fn run_vm_entry<S: Sink>(&mut self, entry: u32, sink: &mut S) {
         self.finish_path(&NodePath::new(entry), None, sink);
     }
@@ -237,7 +237,7 @@ impl Interpreter {
         if let (true, Some(target)) = (S::NEEDS_EDGES, target) {
             let falls = end == NodeEnd::Conditional && target != node.target;
             let kind = if falls { RunEnd::Cut } else { end.run_end() };
-            sink.edge(self.last_ip(path.last), target, kind);
+            sink.add_edge(self.last_ip(path.last), target, kind);
         }
         self.count_transfer(end);
     }
@@ -254,7 +254,7 @@ impl Interpreter {
         }
         self.run_path(&path, sink);
         self.report_node(path.last, sink);
-        self.go_to(self.code.node(path.last).next, self.time);
+        self.set_next_address(self.code.node(path.last).next, self.time);
         Some(self.last_ip(path.last))
     }
 
@@ -270,7 +270,7 @@ impl Interpreter {
         let mut path = self.start_path().ok()?;
         let (position, ip) = loop {
             let node = self.code.node(path.last);
-            if let Some(found) = self.code.nth(node, left) {
+            if let Some(found) = self.code.nth_instruction(node, left) {
                 break found;
             }
             if !node.end.continues_without_packet() {
@@ -281,7 +281,7 @@ impl Interpreter {
         };
         self.run_path(&path, sink);
         self.report_prefix(path.last, position, sink);
-        self.go_to(ip, self.time);
+        self.set_next_address(ip, self.time);
         Some(ip)
     }
 
@@ -321,7 +321,7 @@ impl Interpreter {
 
     /// Reports the nodes before the last of a path.
     pub(super) fn run_path<S: Sink>(&mut self, path: &NodePath, sink: &mut S) {
-        let Ok(mut index) = self.resolve() else {
+        let Ok(mut index) = self.resolve_next_node() else {
             return;
         };
         for left in (1..=path.nodes).rev() {
@@ -367,11 +367,11 @@ impl Interpreter {
         if !self.stack.is_empty() {
             return true;
         }
-        let Ok(mut index) = self.resolve() else {
+        let Ok(mut index) = self.resolve_next_node() else {
             return false;
         };
         for left in (0..=path.nodes).rev() {
-            if !self.code.calls(self.code.node(index)).1.is_empty() {
+            if !self.code.calls_of_node(self.code.node(index)).1.is_empty() {
                 return true;
             }
             match self.next_node(index) {
@@ -392,7 +392,7 @@ impl Interpreter {
         if fall != NO_NODE && self.code.node(fall).end != NodeEnd::Dead {
             return Ok(fall);
         }
-        let next = self.code.lookup(&self.view, ip, mode)?;
+        let next = self.code.find_or_decode_node(&self.view, ip, mode)?;
         self.code.node_mut(index).fall = next;
         Ok(next)
     }
@@ -410,8 +410,8 @@ impl Interpreter {
     }
 
     fn loop_body_unfiltered(&mut self) -> Option<Vec<u64>> {
-        let here = self.here();
-        let mut index = self.resolve().ok()?;
+        let here = self.next_instruction_address();
+        let mut index = self.resolve_next_node().ok()?;
         let mut ips = Vec::new();
         loop {
             let node = self.code.node(index);
@@ -420,7 +420,11 @@ impl Interpreter {
                 return None;
             }
             for code_range in self.code.code_ranges(node) {
-                for at in self.code.fragment(code_range, node.mode).ips() {
+                for at in self
+                    .code
+                    .whole_fragment(code_range, node.mode)
+                    .instruction_addresses()
+                {
                     if at == here && !ips.is_empty() {
                         return Some(ips);
                     }

@@ -2,8 +2,8 @@
 //!
 //! A decoder of many short streams keeps the code cache and the transition tables, and nothing else: results are those
 //! of a new decoder, byte for byte. A view of the code only moves forward in time, so that a space with changes starts
-//! again from its first view. Changes made from outside are not visible here; the caller reports them (`forget`), and
-//! such a cache is not given to other streams, as more may have changed than was reported.
+//! again from its first view. Changes made from outside are not visible here; the caller reports them
+//! (`drop_changed_code`), and such a cache is not given to other streams, as more may have changed than was reported.
 
 use super::Interpreter;
 use crate::address_spaces::{SpaceSelector, Spaces};
@@ -11,13 +11,13 @@ use crate::cancellation::CancellationPoll;
 use crate::code_cache::CodeCache;
 use crate::return_stack::ReturnStack;
 use crate::totals::Counts;
-use crate::transitions::Transitions;
-use rtit_image::{Changed, View};
+use crate::transitions::TransitionStore;
+use rtit_image::{ChangedCode, View};
 use rtit_x86::Mode;
 
 impl Interpreter {
     /// Prepares for a stream with a known initial position.
-    pub fn begin(&mut self) {
+    pub fn begin_stream(&mut self) {
         self.update_code();
     }
 
@@ -27,7 +27,9 @@ impl Interpreter {
             return;
         }
         let cache_pool = self.cache_pool.as_ref();
-        if let Some(code) = cache_pool.and_then(|all| all.take(&self.view, &self.code)) {
+        if let Some(code) =
+            cache_pool.and_then(|all| all.take_matching_cache(&self.view, &self.code))
+        {
             self.code = code;
         }
     }
@@ -35,7 +37,7 @@ impl Interpreter {
     /// Resets everything but code caches and transitions. `spaces`: the code at the beginning of a stream.
     pub fn reset_for_next_stream(&mut self, spaces: &Spaces) {
         self.reset();
-        self.go_to(0, 0);
+        self.set_next_address(0, 0);
         if self.inactive.current != 0 {
             self.swap_space(0);
         }
@@ -71,12 +73,12 @@ impl Interpreter {
     }
 
     /// Drops changed code. `spaces`: the current code; `before`: that of the last stream.
-    pub fn forget(&mut self, before: &Spaces, spaces: &Spaces, changed: &Changed) {
+    pub fn drop_changed_code(&mut self, before: &Spaces, spaces: &Spaces, changed: &ChangedCode) {
         self.cancellation = CancellationPoll::new(spaces.cancellation.clone());
         // more may have changed than was reported, so other streams must not get this cache
         self.cache_pool = None;
         // no node index is kept
-        self.go_to(0, 0);
+        self.set_next_address(0, 0);
         // nodes of the last stream may be those of a later time
         self.rewind_views(before);
         self.for_each_space(spaces, |cache, view, first| {
@@ -84,12 +86,12 @@ impl Interpreter {
             let Some((code, transitions)) = cache else {
                 return;
             };
-            if *changed == Changed::All {
+            if *changed == ChangedCode::All {
                 transitions.invalidate_all(code);
             }
-            code.invalidate(changed);
+            code.invalidate_changed_nodes(changed);
             let dead = code.take_dead_nodes();
-            transitions.invalidate(&dead);
+            transitions.remove_transitions_of_nodes(&dead);
         });
     }
 
@@ -98,7 +100,7 @@ impl Interpreter {
     fn for_each_space(
         &mut self,
         spaces: &Spaces,
-        mut each: impl FnMut(Option<(&mut CodeCache, &mut Transitions)>, &mut View, &View),
+        mut each: impl FnMut(Option<(&mut CodeCache, &mut TransitionStore)>, &mut View, &View),
     ) {
         let current = self.inactive.current;
         for (index, first) in spaces.views.iter().enumerate() {
@@ -170,20 +172,20 @@ impl InterpreterSnapshot {
 }
 
 impl Interpreter {
-    pub fn snapshot(&self) -> InterpreterSnapshot {
+    pub fn take_snapshot(&self) -> InterpreterSnapshot {
         let used = 1u64.checked_shl(self.pending_count.into());
         let mask = used.map_or(u64::MAX, |bit| bit - 1);
         let parked = self.inactive.parked.iter();
         let changes = parked.map(|parked| {
             let view = parked.as_ref().map_or(&self.view, |parked| &parked.view);
-            view.changes()
+            view.applied_change_count()
         });
         InterpreterSnapshot {
-            ip: self.here(),
+            ip: self.next_instruction_address(),
             mode: self.mode,
             time: self.time,
             code_time: self.code_time,
-            stack: self.stack.ips(&self.code),
+            stack: self.stack.return_addresses(&self.code),
             pending_results: self.pending_results & mask,
             pending_count: self.pending_count,
             has_deferred_tips: self.has_deferred_tips,
@@ -195,21 +197,21 @@ impl Interpreter {
     }
 
     /// Continues from a snapshot. `spaces`: the code at the beginning of the stream.
-    pub fn restore(&mut self, snapshot: &InterpreterSnapshot, spaces: &Spaces) {
+    pub fn restore_snapshot(&mut self, snapshot: &InterpreterSnapshot, spaces: &Spaces) {
         self.stack.clear();
         for (index, (&changes, view)) in snapshot.changes.iter().zip(&spaces.views).enumerate() {
             self.switch_to_space(index);
-            if self.view.changes() > changes {
+            if self.view.applied_change_count() > changes {
                 self.view = view.clone();
-                self.invalidate_changed(&Changed::All);
+                self.invalidate_changed(&ChangedCode::All);
             }
             let changed = self.view.advance_to(changes);
             self.invalidate_changed(&changed);
         }
         self.switch_to_space(snapshot.current);
         self.selector = snapshot.selector.clone();
-        self.stack = ReturnStack::of_ips(&snapshot.stack);
-        self.go_to(snapshot.ip, snapshot.time);
+        self.stack = ReturnStack::from_return_addresses(&snapshot.stack);
+        self.set_next_address(snapshot.ip, snapshot.time);
         self.mode = snapshot.mode;
         self.code_time = snapshot.code_time;
         self.pending_results = snapshot.pending_results;

@@ -132,7 +132,7 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
         let mut sink = S::default();
         sink.limit_counters(settings.max_counters);
         AdditiveDecoder {
-            snapshot: first.snapshot().without_time(),
+            snapshot: first.take_snapshot().without_time(),
             ledger: first.ledger().clone(),
             counts: first.counts(),
             decoders: vec![first],
@@ -189,7 +189,7 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
         };
         let decoder = &mut self.decoders[0];
         let (end, mismatches) =
-            target.merge_results(decoder, &self.settings, &input, &segments, results);
+            target.merge_segment_results(decoder, &self.settings, &input, &segments, results);
         self.snapshot = end;
         if segments.len() > 1 {
             self.backoff
@@ -215,14 +215,14 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
     }
 
     fn plan_next_round(&self, window: StreamWindow<'_>) -> Vec<StreamSegment> {
-        let position = self.snapshot.position();
+        let position = self.snapshot.snapshot_position();
         let count = match self.backoff.should_divide() && !self.snapshot.is_searching_psb() {
             true => self.config.round_segments(self.segments_per_thread),
             false => 1,
         };
         if count < 2 {
             let size = self.config.round_bytes();
-            return vec![StreamSegment::undivided(position, size)];
+            return vec![StreamSegment::undivided_segment(position, size)];
         }
         let lead_in_psbs = self.backoff.lead_in_psbs;
         plan_round(window, position, &self.config, count, lead_in_psbs)
@@ -277,7 +277,7 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
 
     /// Bytes of the window before this offset are not needed any more.
     pub fn position(&self) -> usize {
-        self.snapshot.position()
+        self.snapshot.snapshot_position()
     }
 
     pub fn is_finished(&self) -> bool {
@@ -326,7 +326,7 @@ impl SegmentInput<'_> {
             return self.decode_from(decoder, self.snapshot, segment.until);
         };
         decoder.limit_segment_ledger(self.max_ledger_entries);
-        decoder.restore(&self.snapshot.for_later_psb(psb), self.spaces);
+        decoder.restore_snapshot(&self.snapshot.for_later_psb(psb), self.spaces);
         decoder.discard_results(true);
         self.decode_until(decoder, segment.cut, &mut S::default());
         decoder.discard_results(false);
@@ -340,7 +340,7 @@ impl SegmentInput<'_> {
         until: usize,
     ) -> SegmentResult<S> {
         decoder.limit_segment_ledger(self.max_ledger_entries);
-        decoder.restore(snapshot, self.spaces);
+        decoder.restore_snapshot(snapshot, self.spaces);
         self.record_until(decoder, until)
     }
 
@@ -357,7 +357,7 @@ impl SegmentInput<'_> {
         let (counts, ledger) = decoder.end_segment();
         SegmentResult {
             begin,
-            end: decoder.snapshot().without_time(),
+            end: decoder.take_snapshot().without_time(),
             counts,
             ledger,
             sink,
@@ -368,7 +368,7 @@ impl SegmentInput<'_> {
     fn decode_until<S: AdditiveSink>(&self, decoder: &mut Decoder, until: usize, sink: &mut S) {
         while decoder.decode_until(self.window, until, sink)
             && decoder.is_paused()
-            && decoder.position() < until
+            && decoder.next_packet_position() < until
             && !decoder.ledger().is_full()
         {}
     }
@@ -385,7 +385,7 @@ struct MergeTarget<'a, S> {
 impl<S: AdditiveSink> MergeTarget<'_, S> {
     /// Merges the results in order. Discards a result with another state than the end of the one before, and decodes
     /// its segment again. Returns the state at the end and the number of discarded results.
-    fn merge_results(
+    fn merge_segment_results(
         &mut self,
         decoder: &mut Decoder,
         settings: &Settings,
@@ -403,7 +403,7 @@ impl<S: AdditiveSink> MergeTarget<'_, S> {
                 }
                 result = input.decode_from(decoder, &snapshot, segment.until);
             }
-            self.ledger.join(result.ledger);
+            self.ledger.append_segment_ledger(result.ledger);
             self.counts.add(&result.counts);
             self.sink.merge(result.sink);
             snapshot = result.end;

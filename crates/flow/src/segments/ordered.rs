@@ -35,7 +35,7 @@ pub struct OrderedDecoder<B, S: OrderedSink> {
     settings: Settings,
     config: ParallelConfig,
     /// One for each thread. They keep their code caches and tables from round to round.
-    workers: Vec<Worker<S>>,
+    workers: Vec<SegmentWorker<S>>,
     /// State after the last result in `ready`.
     state: SegmentState<S>,
     ledger: CoverageLedger,
@@ -50,7 +50,7 @@ pub struct OrderedDecoder<B, S: OrderedSink> {
     _pool: BufferPoolGuard,
 }
 
-struct Worker<S> {
+struct SegmentWorker<S> {
     decoder: Decoder,
     sink: S,
 }
@@ -113,12 +113,12 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
         let decoder = Decoder::new(spaces.clone(), stream.window(), &settings);
         OrderedDecoder {
             state: SegmentState {
-                snapshot: decoder.snapshot(),
+                snapshot: decoder.take_snapshot(),
                 sink: sink.state(),
             },
             ledger: decoder.ledger().clone(),
             counts: decoder.counts(),
-            workers: vec![Worker { decoder, sink }],
+            workers: vec![SegmentWorker { decoder, sink }],
             ready: VecDeque::new(),
             rows: 0,
             rows_per_byte: None,
@@ -139,7 +139,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
         }
         let batch_rows = batch_rows.max(1);
         let window = self.stream.window();
-        let position = self.state.snapshot.position();
+        let position = self.state.snapshot.snapshot_position();
         let segments = self.plan_next_round(window);
         let input = SegmentInput {
             window,
@@ -160,8 +160,8 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
                 StreamWindow::whole(&[]),
                 &self.settings,
             );
-            let sink = self.workers[0].sink.fresh();
-            self.workers.push(Worker { decoder, sink });
+            let sink = self.workers[0].sink.new_empty_sink();
+            self.workers.push(SegmentWorker { decoder, sink });
         }
         let workers = &mut self.workers[..threads];
         let results = run_on_threads(
@@ -180,7 +180,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
                 result = self.workers[0].decode_from(&input, state, segment.until);
             }
             used += 1;
-            self.ledger.join(result.ledger);
+            self.ledger.append_segment_ledger(result.ledger);
             self.counts.add(&result.counts);
             let before = self.rows;
             for mut batch in result.batches {
@@ -190,7 +190,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
             }
             let snapshot = &result.end.snapshot;
             let is_complete =
-                snapshot.position() >= segment.until && !snapshot.has_deferred_calls();
+                snapshot.snapshot_position() >= segment.until && !snapshot.has_deferred_calls();
             end = Some(result.end);
             if !is_complete {
                 // It had too many results, or the window ends here.
@@ -200,7 +200,11 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
         if let Some(end) = end {
             self.state = end;
         }
-        let bytes = self.state.snapshot.position().saturating_sub(position);
+        let bytes = self
+            .state
+            .snapshot
+            .snapshot_position()
+            .saturating_sub(position);
         if bytes > 0 {
             self.rows_per_byte = Some((self.rows - rows) as f64 / bytes as f64);
         }
@@ -214,10 +218,10 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     }
 
     fn plan_next_round(&self, window: StreamWindow<'_>) -> Vec<StreamSegment> {
-        let position = self.state.snapshot.position();
+        let position = self.state.snapshot.snapshot_position();
         let Some(segment_bytes) = self.segment_bytes() else {
             let size = self.config.segment_bytes;
-            return vec![StreamSegment::undivided(position, size)];
+            return vec![StreamSegment::undivided_segment(position, size)];
         };
         let count = self.config.ordered_round_segments();
         let lead_in_psbs = self.backoff.lead_in_psbs;
@@ -274,7 +278,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
 
     /// Bytes of the window before this offset are not needed any more.
     pub fn position(&self) -> usize {
-        self.state.snapshot.position()
+        self.state.snapshot.snapshot_position()
     }
 
     pub fn is_finished(&self) -> bool {
@@ -292,7 +296,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     }
 }
 
-impl<S: OrderedSink> Worker<S> {
+impl<S: OrderedSink> SegmentWorker<S> {
     fn decode_segment(
         &mut self,
         input: &SegmentInput<'_, S>,
@@ -304,7 +308,7 @@ impl<S: OrderedSink> Worker<S> {
         let state = input.state;
         self.decoder.limit_segment_ledger(input.max_ledger_entries);
         self.decoder
-            .restore(&state.snapshot.for_later_psb(psb), input.spaces);
+            .restore_snapshot(&state.snapshot.for_later_psb(psb), input.spaces);
         self.sink.resume_from(&S::later_state(&state.sink));
         self.collect_batches(input, segment.cut, usize::MAX, |_| ());
         let state_at_cut = self.sink.state();
@@ -320,7 +324,7 @@ impl<S: OrderedSink> Worker<S> {
         until: usize,
     ) -> SegmentResult<S> {
         self.decoder.limit_segment_ledger(input.max_ledger_entries);
-        self.decoder.restore(&state.snapshot, input.spaces);
+        self.decoder.restore_snapshot(&state.snapshot, input.spaces);
         self.sink.resume_from(&state.sink);
         self.record_until(input, until)
     }
@@ -336,7 +340,7 @@ impl<S: OrderedSink> Worker<S> {
         SegmentResult {
             begin,
             end: SegmentState {
-                snapshot: self.decoder.snapshot(),
+                snapshot: self.decoder.take_snapshot(),
                 sink: self.sink.state(),
             },
             counts,
@@ -358,7 +362,7 @@ impl<S: OrderedSink> Worker<S> {
         sink.set_limit(input.batch_rows);
         let mut rows = 0;
         while rows < max_rows {
-            let before = decoder.position();
+            let before = decoder.next_packet_position();
             let can_continue = decoder.decode_until(input.window, until, sink);
             let is_full = sink.is_full();
             if is_full {
@@ -366,7 +370,7 @@ impl<S: OrderedSink> Worker<S> {
                 rows += S::rows(&batch);
                 add_batch(batch);
             }
-            let position = decoder.position();
+            let position = decoder.next_packet_position();
             let has_progress = is_full || position > before || decoder.is_paused();
             let is_at_end = position >= until && !decoder.has_deferred_calls();
             if !can_continue || !has_progress || is_at_end || decoder.ledger().is_full() {

@@ -156,7 +156,7 @@ pub(super) struct StreamSegment {
 
 impl StreamSegment {
     /// The next `size` bytes, from a known state.
-    pub fn undivided(cut: usize, size: usize) -> StreamSegment {
+    pub fn undivided_segment(cut: usize, size: usize) -> StreamSegment {
         StreamSegment {
             lead_in: None,
             cut,
@@ -175,7 +175,7 @@ pub(super) fn plan_round(
     lead_in_psbs: usize,
 ) -> Vec<StreamSegment> {
     let size = config.segment_bytes;
-    let mut segments = vec![StreamSegment::undivided(position, size)];
+    let mut segments = vec![StreamSegment::undivided_segment(position, size)];
     let mut from = position;
     while segments.len() < count {
         let target = from.saturating_add(size);
@@ -194,7 +194,7 @@ pub(super) fn plan_round(
         last.until = cut;
         segments.push(StreamSegment {
             lead_in: Some(lead_in),
-            ..StreamSegment::undivided(cut, size)
+            ..StreamSegment::undivided_segment(cut, size)
         });
     }
     // The last segment covers what could not be cut.
@@ -369,7 +369,7 @@ mod tests {
         stream.extend([0x06; 1000]);
         let config = ParallelConfig::for_test(2, 400, 100);
         let segments = plan_round(StreamWindow::whole(&stream), 0, &config, 8, 1);
-        assert_eq!(segments, [StreamSegment::undivided(0, 3200)]);
+        assert_eq!(segments, [StreamSegment::undivided_segment(0, 3200)]);
     }
 
     /// Signals arrive at the calling thread, which is idle here.

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::column_set::column_set;
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, RowTemplate};
 use crate::hash::AddressHasher;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 
@@ -48,13 +48,13 @@ struct BlockNumbers {
 }
 
 impl BlockTable {
-    fn known(&self) -> MutexGuard<'_, BlockNumbers> {
+    fn lock_numbers(&self) -> MutexGuard<'_, BlockNumbers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the blocks from id `first` on, as many as there are now.
     pub fn since(&self, first: usize) -> Vec<Block> {
-        let known = self.known();
+        let known = self.lock_numbers();
         known
             .blocks
             .get(first..)
@@ -119,14 +119,14 @@ impl RowFormat for BlockIdFormat {
     const RECORDS_AT_ONCE: bool = true;
     const ROW_BYTES: usize = 4;
 
-    fn fresh(&self) -> BlockIdFormat {
+    fn new_format_of_same_kind(&self) -> BlockIdFormat {
         BlockIdFormat {
             table: self.table.clone(),
             ..BlockIdFormat::default()
         }
     }
 
-    fn append(
+    fn append_fragment(
         &mut self,
         buffer: &mut RowBuffer<BlockIdColumns>,
         fragment: &RunFragment<'_>,
@@ -139,19 +139,19 @@ impl RowFormat for BlockIdFormat {
             instructions: fragment.lengths.len() as u32,
             end: RunEnd::Cut,
             continues: true,
-            bits: fragment.mode.bits() as u8,
+            bits: fragment.mode.pointer_bits() as u8,
         });
     }
 
-    fn close(&mut self, buffer: &mut RowBuffer<BlockIdColumns>, end: RunEnd, _offset: u64) {
+    fn close_run(&mut self, buffer: &mut RowBuffer<BlockIdColumns>, end: RunEnd, _offset: u64) {
         if self.last.is_none() && self.whole != buffer.len {
             // the last block of a template
             buffer.len -= 1;
             let id = buffer.columns.ids[buffer.len];
-            self.last = self.table.known().blocks.get(id as usize).copied();
+            self.last = self.table.lock_numbers().blocks.get(id as usize).copied();
         }
         if let Some(block) = self.last.take() {
-            let id = self.table.known().id_of(Block {
+            let id = self.table.lock_numbers().id_of(Block {
                 end,
                 continues: false,
                 ..block
@@ -164,7 +164,7 @@ impl RowFormat for BlockIdFormat {
     #[inline]
     fn flush(&mut self, buffer: &mut RowBuffer<BlockIdColumns>) {
         if let Some(block) = self.last.take() {
-            push(buffer, self.table.known().id_of(block));
+            push(buffer, self.table.lock_numbers().id_of(block));
         }
     }
 
@@ -172,20 +172,24 @@ impl RowFormat for BlockIdFormat {
         self.whole
     }
 
-    fn complete(&mut self, _buffer: &mut RowBuffer<BlockIdColumns>, _batch: &mut BlockIdColumns) {
+    fn add_missing_columns(
+        &mut self,
+        _buffer: &mut RowBuffer<BlockIdColumns>,
+        _batch: &mut BlockIdColumns,
+    ) {
         self.whole = 0;
     }
 
-    fn extra(&self, _buffer: &RowBuffer<BlockIdColumns>) -> u32 {
+    fn template_extra(&self, _buffer: &RowBuffer<BlockIdColumns>) -> u32 {
         self.whole as u32
     }
 
     #[inline(always)]
-    fn copy(
+    fn copy_template_rows(
         &mut self,
         rows: &mut BlockIdSlices<'_>,
         at: usize,
-        template: &Template<'_, BlockIdColumns, u32>,
+        template: &RowTemplate<'_, BlockIdColumns, u32>,
         transition: &LoggedTransition,
     ) {
         template.copy_to(rows, at, transition);
@@ -196,7 +200,10 @@ impl RowFormat for BlockIdFormat {
 
     fn state(&self, buffer: &RowBuffer<BlockIdColumns>) -> Vec<u32> {
         let mut ids = buffer.columns.ids[self.whole..buffer.len].to_vec();
-        ids.extend(self.last.map(|block| self.table.known().id_of(block)));
+        ids.extend(
+            self.last
+                .map(|block| self.table.lock_numbers().id_of(block)),
+        );
         ids
     }
 

@@ -1,7 +1,7 @@
 //! Branches and other transfers, in order.
 
 use super::column_set::{column_set, ColumnSet};
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, RowTemplate};
 use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 
 /// The sink that lists branches and other transfers.
@@ -60,7 +60,7 @@ impl RowFormat for BranchFormat {
     const ROW_BYTES: usize = 25;
 
     #[inline]
-    fn append(
+    fn append_fragment(
         &mut self,
         _buffer: &mut RowBuffer<BranchColumns>,
         _fragment: &RunFragment<'_>,
@@ -85,12 +85,16 @@ impl RowFormat for BranchFormat {
 
     fn entered_space(&mut self, buffer: &RowBuffer<BranchColumns>, space: u32) {
         let row = buffer.len.checked_sub(1);
-        if let Some(row) = row.filter(|_| space != buffer.space.now()) {
+        if let Some(row) = row.filter(|_| space != buffer.space.next_row_space()) {
             self.targets_elsewhere.push((row, space));
         }
     }
 
-    fn complete(&mut self, buffer: &mut RowBuffer<BranchColumns>, batch: &mut BranchColumns) {
+    fn add_missing_columns(
+        &mut self,
+        buffer: &mut RowBuffer<BranchColumns>,
+        batch: &mut BranchColumns,
+    ) {
         batch.space = buffer.space.take(batch.row_count());
         if !self.targets_elsewhere.is_empty() {
             batch.target_space = batch.space.clone();
@@ -101,16 +105,16 @@ impl RowFormat for BranchFormat {
         }
     }
 
-    fn extra(&self, _buffer: &RowBuffer<BranchColumns>) -> Option<bool> {
+    fn template_extra(&self, _buffer: &RowBuffer<BranchColumns>) -> Option<bool> {
         self.now.map(|time| time != 0)
     }
 
     #[inline(always)]
-    fn copy(
+    fn copy_template_rows(
         &mut self,
         rows: &mut BranchSlices<'_>,
         at: usize,
-        template: &Template<'_, BranchColumns, Option<bool>>,
+        template: &RowTemplate<'_, BranchColumns, Option<bool>>,
         transition: &LoggedTransition,
     ) {
         template.copy_to(rows, at, transition);

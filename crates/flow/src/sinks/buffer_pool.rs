@@ -26,7 +26,7 @@ static GUARDS: AtomicUsize = AtomicUsize::new(0);
 /// A number that columns consist of.
 pub trait PooledNumber: Copy + Default + 'static {
     #[doc(hidden)]
-    fn buffers(pool: &mut BufferPool) -> &mut Vec<Vec<Self>>;
+    fn buffers_of_type(pool: &mut BufferPool) -> &mut Vec<Vec<Self>>;
 }
 
 /// Buffers that wait, by the size of their numbers.
@@ -39,19 +39,19 @@ pub struct BufferPool {
 }
 
 impl PooledNumber for u8 {
-    fn buffers(pool: &mut BufferPool) -> &mut Vec<Vec<u8>> {
+    fn buffers_of_type(pool: &mut BufferPool) -> &mut Vec<Vec<u8>> {
         &mut pool.of_u8
     }
 }
 
 impl PooledNumber for u32 {
-    fn buffers(pool: &mut BufferPool) -> &mut Vec<Vec<u32>> {
+    fn buffers_of_type(pool: &mut BufferPool) -> &mut Vec<Vec<u32>> {
         &mut pool.of_u32
     }
 }
 
 impl PooledNumber for u64 {
-    fn buffers(pool: &mut BufferPool) -> &mut Vec<Vec<u64>> {
+    fn buffers_of_type(pool: &mut BufferPool) -> &mut Vec<Vec<u64>> {
         &mut pool.of_u64
     }
 }
@@ -80,9 +80,9 @@ impl BufferPool {
     };
 
     /// Takes the last buffer that came back with room for `count` numbers and for less than twice as many.
-    fn take<T: PooledNumber>(&mut self, count: usize) -> Option<Vec<T>> {
+    fn take_buffer<T: PooledNumber>(&mut self, count: usize) -> Option<Vec<T>> {
         let fits = |buffer: &Vec<T>| (count..=count * 2).contains(&buffer.capacity());
-        let buffers = T::buffers(self);
+        let buffers = T::buffers_of_type(self);
         let found = buffers.iter().rposition(fits)?;
         let buffer = buffers.swap_remove(found);
         self.bytes -= bytes_of(&buffer);
@@ -93,7 +93,7 @@ impl BufferPool {
         let bytes = bytes_of(&buffer);
         if GUARDS.load(Ordering::SeqCst) > 0 && bytes <= MAX_BYTES - self.bytes {
             self.bytes += bytes;
-            T::buffers(self).push(buffer);
+            T::buffers_of_type(self).push(buffer);
         }
     }
 }
@@ -128,7 +128,7 @@ fn buffer_for<T: PooledNumber>(count: usize) -> Vec<T> {
         MIN_BUFFER.. => lock_pool(),
         _ => None,
     };
-    let found = pool.and_then(|mut pool| pool.take(count));
+    let found = pool.and_then(|mut pool| pool.take_buffer(count));
     found.unwrap_or_else(|| Vec::with_capacity(count))
 }
 
@@ -225,7 +225,7 @@ mod tests {
     fn recycled_buffers_are_used_again_while_guarded() {
         let numbers: Vec<u64> = (0..MIN_BUFFER as u64).collect();
         recycle(numbers.clone());
-        assert!(pool().take::<u64>(numbers.len()).is_none());
+        assert!(pool().take_buffer::<u64>(numbers.len()).is_none());
         let guard = BufferPoolGuard::new();
         recycle(numbers.clone());
         recycle(vec![0_u8; 100]);
@@ -234,8 +234,8 @@ mod tests {
         assert_eq!(pool().bytes, 0);
         recycle(numbers.clone());
         // too large for these
-        assert!(pool().take::<u64>(numbers.len() / 2 - 1).is_none());
-        assert!(pool().take::<u64>(numbers.len() + 1).is_none());
+        assert!(pool().take_buffer::<u64>(numbers.len() / 2 - 1).is_none());
+        assert!(pool().take_buffer::<u64>(numbers.len() + 1).is_none());
         for _ in 0..=MAX_BYTES / bytes_of(&numbers) {
             recycle(numbers.clone());
         }

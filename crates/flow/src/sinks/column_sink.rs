@@ -1,7 +1,8 @@
 //! The base of all sinks with results in order: it appends rows to columns.
 //!
 //! A [`RowFormat`] defines a row. Transitions that recur are not replayed: [`ColumnSink`] records their rows once, by
-//! replaying the transition into a second sink of the same format, and copies these rows from then on ([`Templates`]).
+//! replaying the transition into a second sink of the same format, and copies these rows from then on
+//! ([`RowTemplates`]).
 
 use std::fmt::Debug;
 
@@ -9,7 +10,7 @@ use super::buffer_pool::{batch_capacity, copy_to_buffer};
 use super::column_set::ColumnSet;
 use crate::event::Event;
 use crate::sink::{
-    Capacity, LoggedTransition, RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition,
+    LoggedTransition, RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds, TakenTransition,
     TakenTransitions, MAX_RUN_INSTRUCTIONS,
 };
 
@@ -28,7 +29,7 @@ pub struct RowBuffer<C> {
     with_offsets: bool,
     /// Offset of the packet that is being decoded.
     pub(super) offset: u64,
-    pub(super) space: InSpace,
+    pub(super) space: RowSpaces,
     /// Of the rows up to the last one at which `now_in_tx` changed.
     in_tx: Vec<u8>,
     now_in_tx: bool,
@@ -39,13 +40,13 @@ impl<C: ColumnSet> RowBuffer<C> {
     #[inline(always)]
     pub(super) fn reserve(&mut self, rows: usize) {
         if self.len + rows > self.columns.row_count() {
-            self.grow(self.len + rows);
+            self.grow_columns(self.len + rows);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, rows: usize) {
+    fn grow_columns(&mut self, rows: usize) {
         let rows = batch_capacity(rows, FIRST_ROWS, self.limit);
         self.columns.resize(rows, self.with_offsets);
     }
@@ -81,17 +82,17 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     const ROW_BYTES: usize;
 
     /// Another format for the same results.
-    fn fresh(&self) -> Self {
+    fn new_format_of_same_kind(&self) -> Self {
         Self::default()
     }
 
-    fn append(
+    fn append_fragment(
         &mut self,
         buffer: &mut RowBuffer<Self::Columns>,
         fragment: &RunFragment<'_>,
         time: u64,
     );
-    fn close(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _end: RunEnd, _offset: u64) {}
+    fn close_run(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _end: RunEnd, _offset: u64) {}
     /// Writes rows that wait for the next call.
     fn flush(&mut self, _buffer: &mut RowBuffer<Self::Columns>) {}
     fn edge(
@@ -112,12 +113,17 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     }
 
     /// Rows and events that can be taken.
-    fn pending(&self, buffer: &RowBuffer<Self::Columns>) -> usize {
+    fn rows_and_events_to_take(&self, buffer: &RowBuffer<Self::Columns>) -> usize {
         self.finished_rows(buffer)
     }
 
     /// Adds to a batch the columns that the buffer does not have. The rows of the batch have left the buffer.
-    fn complete(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _batch: &mut Self::Columns) {}
+    fn add_missing_columns(
+        &mut self,
+        _buffer: &mut RowBuffer<Self::Columns>,
+        _batch: &mut Self::Columns,
+    ) {
+    }
 
     /// Instructions of the open run; the next row is at `at`.
     fn open_instructions(
@@ -129,14 +135,14 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     }
 
     /// What a template keeps of the transition that this format and this buffer have recorded.
-    fn extra(&self, buffer: &RowBuffer<Self::Columns>) -> Self::Extra;
+    fn template_extra(&self, buffer: &RowBuffer<Self::Columns>) -> Self::Extra;
 
     /// Takes a transition: copies its template to the rows from `at` on and joins the first row to an open run.
-    fn copy(
+    fn copy_template_rows(
         &mut self,
         columns: &mut <Self::Columns as ColumnSet>::Slices<'_>,
         at: usize,
-        template: &Template<'_, Self::Columns, Self::Extra>,
+        template: &RowTemplate<'_, Self::Columns, Self::Extra>,
         transition: &LoggedTransition,
     );
 
@@ -156,7 +162,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
 pub struct ColumnSink<F: RowFormat> {
     pub(super) format: F,
     pub(super) buffer: RowBuffer<F::Columns>,
-    templates: Templates<F::Columns, F::Extra>,
+    templates: RowTemplates<F::Columns, F::Extra>,
     /// Records the rows of templates.
     recorder: Option<Box<ColumnSink<F>>>,
 }
@@ -176,7 +182,7 @@ impl<F: RowFormat> ColumnSink<F> {
                 with_offsets,
                 ..RowBuffer::default()
             },
-            templates: Templates::default(),
+            templates: RowTemplates::default(),
             recorder: None,
         }
     }
@@ -184,9 +190,9 @@ impl<F: RowFormat> ColumnSink<F> {
     /// The next rows are of this space; the packet at `offset` showed it. An open run ends.
     #[inline(always)]
     fn enter_space(&mut self, space: u32, offset: u64) {
-        if F::IS_LOCATED && space != self.buffer.space.now() {
-            self.format.close(&mut self.buffer, RunEnd::Cut, offset);
-            self.buffer.space.change(self.buffer.len, space);
+        if F::IS_LOCATED && space != self.buffer.space.next_row_space() {
+            self.format.close_run(&mut self.buffer, RunEnd::Cut, offset);
+            self.buffer.space.set_space_from_row(self.buffer.len, space);
         }
     }
 
@@ -195,7 +201,7 @@ impl<F: RowFormat> ColumnSink<F> {
     #[inline]
     fn copy_templates(&mut self, generation: u32, transitions: &[LoggedTransition]) -> usize {
         let room = self.buffer.columns.row_count();
-        if !self.templates.are_of(generation) || room == 0 {
+        if !self.templates.are_of_generation(generation) || room == 0 {
             return 0;
         }
         let mut columns = self.buffer.columns.slices();
@@ -206,12 +212,13 @@ impl<F: RowFormat> ColumnSink<F> {
             let Some(template) = self.templates.get(transition.number) else {
                 break;
             };
-            if at + template.overwrites() >= room
+            if at + template.overwritten_rows() >= room
                 || self.format.open_instructions(&columns, at) >= MAX_RUN_INSTRUCTIONS / 2
             {
                 break;
             }
-            self.format.copy(&mut columns, at, &template, transition);
+            self.format
+                .copy_template_rows(&mut columns, at, &template, transition);
             at += template.rows - usize::from(F::HAS_OPEN_ROW);
             offset = transition.offset + u64::from(template.last_packet);
             copied += 1;
@@ -231,16 +238,17 @@ impl<F: RowFormat> ColumnSink<F> {
             .open_instructions(&self.buffer.columns.slices(), at);
         // a run near its limit may end within the transition
         let is_near_limit = open >= MAX_RUN_INSTRUCTIONS / 2;
-        let template = self.templates.get(transition.id());
-        let template = template.filter(|_| self.templates.are_of(transition.generation()));
-        let overwrites = template.map(|template| template.overwrites());
+        let template = self.templates.get(transition.transition_id());
+        let template =
+            template.filter(|_| self.templates.are_of_generation(transition.generation()));
+        let overwrites = template.map(|template| template.overwritten_rows());
         if is_near_limit || overwrites.is_none() && !self.is_recorded(transition) {
-            transition.replay(self);
+            transition.replay_to_sink(self);
             return true;
         }
         match overwrites {
             Some(rows) => self.buffer.reserve(rows + 1),
-            None => self.record(transition),
+            None => self.record_template(transition),
         }
         false
     }
@@ -252,20 +260,20 @@ impl<F: RowFormat> ColumnSink<F> {
     }
 
     /// Makes the template of a transition.
-    fn record(&mut self, transition: &impl TakenTransition) {
+    fn record_template(&mut self, transition: &impl TakenTransition) {
         let mut recorder = self
             .recorder
             .take()
-            .unwrap_or_else(|| Box::new(self.fresh()));
+            .unwrap_or_else(|| Box::new(self.new_empty_sink()));
         recorder.resume_from(&SinkState {
-            space: self.buffer.space.now(),
+            space: self.buffer.space.next_row_space(),
             ..SinkState::default()
         });
-        transition.replay_at((0, 1), &mut *recorder);
+        transition.replay_with_times((0, 1), &mut *recorder);
         let ColumnSink { format, buffer, .. } = &mut *recorder;
         format.flush(buffer);
         let rows = buffer.len + usize::from(F::HAS_OPEN_ROW);
-        let extra = format.extra(buffer);
+        let extra = format.template_extra(buffer);
         self.templates
             .insert(transition, &buffer.columns, rows, buffer.offset, extra);
         self.recorder = Some(recorder);
@@ -286,8 +294,11 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
     type State = SinkState<F::State>;
     const ROW_BYTES: usize = F::ROW_BYTES;
 
-    fn fresh(&self) -> ColumnSink<F> {
-        ColumnSink::with_format(self.format.fresh(), self.buffer.with_offsets)
+    fn new_empty_sink(&self) -> ColumnSink<F> {
+        ColumnSink::with_format(
+            self.format.new_format_of_same_kind(),
+            self.buffer.with_offsets,
+        )
     }
 
     fn set_limit(&mut self, limit: usize) {
@@ -295,7 +306,7 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
     }
 
     fn is_empty(&self) -> bool {
-        self.format.pending(&self.buffer) == 0
+        self.format.rows_and_events_to_take(&self.buffer) == 0
     }
 
     fn take_batch(&mut self) -> F::Columns {
@@ -305,7 +316,7 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
         let end = end.min(buffer.columns.row_count());
         let mut batch = buffer.columns.take_front(finished, end - finished);
         buffer.len -= finished;
-        self.format.complete(buffer, &mut batch);
+        self.format.add_missing_columns(buffer, &mut batch);
         batch
     }
 
@@ -313,7 +324,7 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
         SinkState {
             format: self.format.state(&self.buffer),
             in_tx: self.buffer.now_in_tx,
-            space: self.buffer.space.now(),
+            space: self.buffer.space.next_row_space(),
         }
     }
 
@@ -348,35 +359,36 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
     const HAS_PACKET_OFFSETS: bool = F::IS_LOCATED;
 
     #[inline]
-    fn packet(&mut self, offset: u64) {
+    fn begin_packet(&mut self, offset: u64) {
         self.buffer.offset = offset;
     }
 
     #[inline]
     fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
         self.enter_space(fragment.space, self.buffer.offset);
-        self.format.append(&mut self.buffer, fragment, time);
+        self.format
+            .append_fragment(&mut self.buffer, fragment, time);
     }
 
     #[inline]
     fn end_run(&mut self, end: RunEnd, offset: u64) {
-        self.format.close(&mut self.buffer, end, offset);
+        self.format.close_run(&mut self.buffer, end, offset);
     }
 
     #[inline]
-    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
+    fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         self.format.edge(&mut self.buffer, from, to, kind);
     }
 
-    fn entered_space(&mut self, space: u32) {
+    fn note_entered_space(&mut self, space: u32) {
         self.format.entered_space(&self.buffer, space);
     }
 
-    fn event(&mut self, event: &Event) {
+    fn add_event(&mut self, event: &Event) {
         let in_tx = event.in_tx().filter(|_| F::SPLITS_AT_TRANSACTIONS);
         if let Some(in_tx) = in_tx.filter(|&in_tx| in_tx != self.buffer.now_in_tx) {
             self.format
-                .close(&mut self.buffer, RunEnd::Cut, event.offset);
+                .close_run(&mut self.buffer, RunEnd::Cut, event.offset);
             let buffer = &mut self.buffer;
             buffer.in_tx.resize(buffer.len, buffer.now_in_tx.into());
             buffer.now_in_tx = in_tx;
@@ -384,15 +396,15 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
         self.format.event(&self.buffer, event);
     }
 
-    fn unknown_repetitions(&mut self, round: &[u64]) {
+    fn note_unknown_repetitions(&mut self, round: &[u64]) {
         self.format.unknown_repetitions(&mut self.buffer, round);
     }
 
     #[inline]
     fn take_transitions(&mut self, transitions: &impl TakenTransitions) {
-        let mut rest = transitions.logged();
+        let mut rest = transitions.logged_transitions();
         if let Some(first) = rest.first() {
-            self.enter_space(transitions.space(), first.offset);
+            self.enter_space(transitions.address_space_index(), first.offset);
         }
         loop {
             self.format.flush(&mut self.buffer);
@@ -401,22 +413,22 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
             let Some((&first, more)) = rest.split_first() else {
                 return;
             };
-            if self.take_uncopied(&transitions.transition(first)) {
+            if self.take_uncopied(&transitions.resolve_logged(first)) {
                 rest = more;
             }
         }
     }
 
-    fn capacity(&self) -> Capacity {
-        let pending = self.format.pending(&self.buffer);
+    fn remaining_capacity(&self) -> SinkCapacity {
+        let pending = self.format.rows_and_events_to_take(&self.buffer);
         match F::IS_INSTRUCTION {
-            true => Capacity::for_instructions(self.buffer.limit, pending),
-            false => Capacity::for_rows(self.buffer.limit, pending),
+            true => SinkCapacity::for_instructions(self.buffer.limit, pending),
+            false => SinkCapacity::for_rows(self.buffer.limit, pending),
         }
     }
 
     fn is_full(&self) -> bool {
-        self.format.pending(&self.buffer) >= self.buffer.limit
+        self.format.rows_and_events_to_take(&self.buffer) >= self.buffer.limit
     }
 }
 
@@ -425,23 +437,23 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
 /// A row belongs to one space: the fragments carry their space, so a sink that starts in the middle of a stream needs
 /// no announcement. A stream that never leaves space 0 has no column.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InSpace {
+pub(crate) struct RowSpaces {
     /// Of the first row.
     first: u32,
     now: u32,
     changes: Vec<(usize, u32)>,
 }
 
-impl InSpace {
+impl RowSpaces {
     /// The space of the next row.
     #[inline(always)]
-    pub fn now(&self) -> u32 {
+    pub fn next_row_space(&self) -> u32 {
         self.now
     }
 
     /// Sets the space of the rows from `row`, the next one, on.
     #[cold]
-    pub fn change(&mut self, row: usize, space: u32) {
+    pub fn set_space_from_row(&mut self, row: usize, space: u32) {
         self.now = space;
         match self.changes.last_mut() {
             Some((last, to)) if *last == row => *to = space,
@@ -483,7 +495,7 @@ pub trait OrderedSink: Sink + Send {
     const ROW_BYTES: usize;
 
     /// Returns an empty sink for the same results.
-    fn fresh(&self) -> Self;
+    fn new_empty_sink(&self) -> Self;
     /// Decoding pauses when so many rows wait.
     fn set_limit(&mut self, limit: usize);
     /// Returns whether there are no results to take.
@@ -504,13 +516,14 @@ pub trait OrderedSink: Sink + Send {
 /// Limit of stored blocks: further transitions are replayed each time.
 const MAX_BLOCKS: usize = 1 << 19;
 
-/// Values of `Entry::first` for a transition that was never taken, and for one that was taken once and has no template.
+/// Values of `TemplateEntry::first` for a transition that was never taken, and for one that was taken once and has no
+/// template.
 const NOT_MET: u32 = u32::MAX;
 const MET_ONCE: u32 = u32::MAX - 1;
 
 /// The rows of one transition, without its blocks.
 #[derive(Clone, Copy, Debug)]
-struct Entry<E> {
+struct TemplateEntry<E> {
     /// Index of the first block, `NOT_MET`, or `MET_ONCE`.
     first: u32,
     rows: u32,
@@ -520,7 +533,7 @@ struct Entry<E> {
 }
 
 /// The rows of one transition.
-pub struct Template<'a, C: ColumnSet, E> {
+pub struct RowTemplate<'a, C: ColumnSet, E> {
     blocks: &'a [C::Block],
     /// The number of rows, with the one that the transition leaves unfinished.
     pub(super) rows: usize,
@@ -532,10 +545,10 @@ pub struct Template<'a, C: ColumnSet, E> {
     pub(super) extra: E,
 }
 
-impl<C: ColumnSet, E> Template<'_, C, E> {
+impl<C: ColumnSet, E> RowTemplate<'_, C, E> {
     /// The number of rows that `copy_to` overwrites.
     #[inline(always)]
-    pub(super) fn overwrites(&self) -> usize {
+    pub(super) fn overwritten_rows(&self) -> usize {
         self.blocks.len() * C::BLOCK
     }
 
@@ -561,15 +574,15 @@ impl<C: ColumnSet, E> Template<'_, C, E> {
 
 /// The templates of all transitions of one generation, by the number of the transition.
 #[derive(Clone, Debug)]
-pub(super) struct Templates<C: ColumnSet, E> {
+pub(super) struct RowTemplates<C: ColumnSet, E> {
     generation: u32,
-    entries: Vec<Entry<E>>,
+    entries: Vec<TemplateEntry<E>>,
     blocks: Vec<C::Block>,
 }
 
-impl<C: ColumnSet, E> Default for Templates<C, E> {
+impl<C: ColumnSet, E> Default for RowTemplates<C, E> {
     fn default() -> Self {
-        Templates {
+        RowTemplates {
             generation: 0,
             entries: Vec::new(),
             blocks: Vec::new(),
@@ -577,17 +590,17 @@ impl<C: ColumnSet, E> Default for Templates<C, E> {
     }
 }
 
-impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
+impl<C: ColumnSet, E: Copy + Default> RowTemplates<C, E> {
     /// Returns whether these are the templates of `generation`.
-    pub fn are_of(&self, generation: u32) -> bool {
+    pub fn are_of_generation(&self, generation: u32) -> bool {
         self.generation == generation
     }
 
     #[inline(always)]
-    pub fn get(&self, number: u32) -> Option<Template<'_, C, E>> {
+    pub fn get(&self, number: u32) -> Option<RowTemplate<'_, C, E>> {
         let entry = self.entries.get(number as usize)?;
         let (first, rows) = (entry.first as usize, entry.rows as usize);
-        Some(Template {
+        Some(RowTemplate {
             blocks: self.blocks.get(first..first + rows.div_ceil(C::BLOCK))?,
             rows,
             early_rows: entry.early_rows as usize,
@@ -603,7 +616,7 @@ impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
     /// Returns whether a transition that has no template is taken for the first time. Many are taken once, and to keep
     /// a template costs more than to replay the transition.
     pub fn is_first_time(&mut self, transition: &impl TakenTransition) -> bool {
-        let entry = self.entry(transition);
+        let entry = self.entry_of_transition(transition);
         let is_first = entry.first == NOT_MET;
         if is_first {
             entry.first = MET_ONCE;
@@ -620,29 +633,29 @@ impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
         last_offset: u64,
         extra: E,
     ) {
-        let _ = self.entry(transition);
+        let _ = self.entry_of_transition(transition);
         let first = self.blocks.len() as u32;
         self.blocks
-            .extend(columns.blocks(rows, transition.offset()));
-        *self.entry(transition) = Entry {
+            .extend(columns.blocks(rows, transition.first_packet_offset()));
+        *self.entry_of_transition(transition) = TemplateEntry {
             first,
             rows: rows as u32,
             early_rows: columns.early_rows(rows) as u32,
-            last_packet: last_offset.wrapping_sub(transition.offset()) as u8,
+            last_packet: last_offset.wrapping_sub(transition.first_packet_offset()) as u8,
             extra,
         };
     }
 
     /// The entry of a transition. The entries of another generation are dropped.
-    fn entry(&mut self, transition: &impl TakenTransition) -> &mut Entry<E> {
+    fn entry_of_transition(&mut self, transition: &impl TakenTransition) -> &mut TemplateEntry<E> {
         if self.generation != transition.generation() {
             self.entries.clear();
             self.blocks.clear();
             self.generation = transition.generation();
         }
-        let number = transition.id() as usize;
+        let number = transition.transition_id() as usize;
         if number >= self.entries.len() {
-            let none = Entry {
+            let none = TemplateEntry {
                 first: NOT_MET,
                 rows: 0,
                 early_rows: 0,

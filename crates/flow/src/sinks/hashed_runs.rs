@@ -1,7 +1,7 @@
 //! Runs with the hashes over their IPs.
 
 use super::column_set::column_set;
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, RowTemplate};
 use crate::hash::K;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 
@@ -76,7 +76,7 @@ impl RowFormat for HashedRunFormat {
     const ROW_BYTES: usize = 20;
 
     #[inline]
-    fn append(
+    fn append_fragment(
         &mut self,
         buffer: &mut RowBuffer<HashedRunColumns>,
         fragment: &RunFragment<'_>,
@@ -94,12 +94,12 @@ impl RowFormat for HashedRunFormat {
             .wrapping_mul(fragment.factor)
             .wrapping_add(fragment.hash);
         if rows.instructions[at] >= MAX_RUN_INSTRUCTIONS {
-            self.close(buffer, RunEnd::Cut, 0);
+            self.close_run(buffer, RunEnd::Cut, 0);
         }
     }
 
     #[inline]
-    fn close(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, _end: RunEnd, _offset: u64) {
+    fn close_run(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, _end: RunEnd, _offset: u64) {
         if open_run(buffer).is_some() {
             buffer.len += 1;
             buffer.columns.instructions[buffer.len] = 0;
@@ -107,7 +107,7 @@ impl RowFormat for HashedRunFormat {
     }
 
     fn unknown_repetitions(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, loop_body: &[u64]) {
-        self.close(buffer, RunEnd::Cut, 0);
+        self.close_run(buffer, RunEnd::Cut, 0);
         let empty = HashedRun::default();
         let head = HashedRun {
             hash: loop_body.len() as u64,
@@ -124,16 +124,16 @@ impl RowFormat for HashedRunFormat {
         rows.instructions.get(at).map_or(0, |&open| open)
     }
 
-    fn extra(&self, buffer: &RowBuffer<HashedRunColumns>) -> u64 {
+    fn template_extra(&self, buffer: &RowBuffer<HashedRunColumns>) -> u64 {
         K.wrapping_pow(buffer.columns.instructions[0])
     }
 
     #[inline(always)]
-    fn copy(
+    fn copy_template_rows(
         &mut self,
         rows: &mut HashedRunSlices<'_>,
         at: usize,
-        template: &Template<'_, HashedRunColumns, u64>,
+        template: &RowTemplate<'_, HashedRunColumns, u64>,
         transition: &LoggedTransition,
     ) {
         let (start, open, hash) = (rows.start[at], rows.instructions[at], rows.hash[at]);

@@ -1,7 +1,7 @@
 //! Every instruction, one after the other.
 
 use super::column_set::{column_set, ColumnSet};
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, RowTemplate};
 use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 
 /// The sink that lists every instruction.
@@ -84,7 +84,7 @@ impl RowFormat for InstructionFormat {
     const ROW_BYTES: usize = 19;
 
     #[inline]
-    fn append(
+    fn append_fragment(
         &mut self,
         buffer: &mut RowBuffer<InstructionColumns>,
         fragment: &RunFragment<'_>,
@@ -93,11 +93,14 @@ impl RowFormat for InstructionFormat {
         let count = fragment.lengths.len();
         buffer.reserve(count);
         let (rows, range) = (&mut buffer.columns, buffer.len..buffer.len + count);
-        for (to, ip) in rows.ips[range.clone()].iter_mut().zip(fragment.ips()) {
+        for (to, ip) in rows.ips[range.clone()]
+            .iter_mut()
+            .zip(fragment.instruction_addresses())
+        {
             *to = ip;
         }
         rows.lengths[range.clone()].copy_from_slice(fragment.lengths);
-        rows.bits[range.clone()].fill(fragment.mode.bits() as u8);
+        rows.bits[range.clone()].fill(fragment.mode.pointer_bits() as u8);
         let time = self.open.time_at(time);
         rows.times[range.clone()].fill(time);
         if let Some(offsets) = rows.offsets.get_mut(range) {
@@ -112,12 +115,17 @@ impl RowFormat for InstructionFormat {
     }
 
     #[inline]
-    fn close(&mut self, buffer: &mut RowBuffer<InstructionColumns>, _end: RunEnd, _offset: u64) {
+    fn close_run(
+        &mut self,
+        buffer: &mut RowBuffer<InstructionColumns>,
+        _end: RunEnd,
+        _offset: u64,
+    ) {
         self.first_end.get_or_insert(buffer.len as u32);
         self.open = OpenRun::default();
     }
 
-    fn complete(
+    fn add_missing_columns(
         &mut self,
         buffer: &mut RowBuffer<InstructionColumns>,
         batch: &mut InstructionColumns,
@@ -131,7 +139,7 @@ impl RowFormat for InstructionFormat {
         self.open.instructions
     }
 
-    fn extra(&self, _buffer: &RowBuffer<InstructionColumns>) -> TransitionRuns {
+    fn template_extra(&self, _buffer: &RowBuffer<InstructionColumns>) -> TransitionRuns {
         TransitionRuns {
             first_end: self.first_end,
             open: self.open,
@@ -139,11 +147,11 @@ impl RowFormat for InstructionFormat {
     }
 
     #[inline(always)]
-    fn copy(
+    fn copy_template_rows(
         &mut self,
         rows: &mut InstructionSlices<'_>,
         at: usize,
-        template: &Template<'_, InstructionColumns, TransitionRuns>,
+        template: &RowTemplate<'_, InstructionColumns, TransitionRuns>,
         transition: &LoggedTransition,
     ) {
         template.copy_to(rows, at, transition);

@@ -1,7 +1,7 @@
 //! Runs of instructions, with the events between them.
 
 use super::column_set::{column_set, ColumnSet};
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, RowTemplate};
 use crate::event::Event;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 
@@ -97,7 +97,7 @@ impl RowFormat for RunFormat {
     const ROW_BYTES: usize = 40;
 
     #[inline]
-    fn append(
+    fn append_fragment(
         &mut self,
         buffer: &mut RowBuffer<RunColumns>,
         fragment: &RunFragment<'_>,
@@ -108,17 +108,17 @@ impl RowFormat for RunFormat {
         if rows.instructions[at] == 0 {
             rows.start[at] = fragment.start;
             rows.time[at] = time;
-            rows.bits[at] = fragment.mode.bits() as u8;
+            rows.bits[at] = fragment.mode.pointer_bits() as u8;
         }
         rows.last[at] = fragment.last;
         rows.instructions[at] += fragment.lengths.len() as u32;
         if rows.instructions[at] >= MAX_RUN_INSTRUCTIONS {
-            self.close(buffer, RunEnd::Cut, buffer.offset);
+            self.close_run(buffer, RunEnd::Cut, buffer.offset);
         }
     }
 
     #[inline]
-    fn close(&mut self, buffer: &mut RowBuffer<RunColumns>, end: RunEnd, offset: u64) {
+    fn close_run(&mut self, buffer: &mut RowBuffer<RunColumns>, end: RunEnd, offset: u64) {
         if open_instructions(buffer) != 0 {
             let (rows, at) = (&mut buffer.columns, buffer.len);
             rows.end[at] = end as u8;
@@ -136,11 +136,11 @@ impl RowFormat for RunFormat {
         });
     }
 
-    fn pending(&self, buffer: &RowBuffer<RunColumns>) -> usize {
+    fn rows_and_events_to_take(&self, buffer: &RowBuffer<RunColumns>) -> usize {
         buffer.len + self.events.len()
     }
 
-    fn complete(&mut self, buffer: &mut RowBuffer<RunColumns>, batch: &mut RunColumns) {
+    fn add_missing_columns(&mut self, buffer: &mut RowBuffer<RunColumns>, batch: &mut RunColumns) {
         batch.in_tx = buffer.take_in_tx(batch.row_count());
         batch.space = buffer.space.take(batch.row_count());
         batch.events = std::mem::take(&mut self.events);
@@ -152,14 +152,14 @@ impl RowFormat for RunFormat {
         rows.instructions.get(at).map_or(0, |&open| open)
     }
 
-    fn extra(&self, _buffer: &RowBuffer<RunColumns>) {}
+    fn template_extra(&self, _buffer: &RowBuffer<RunColumns>) {}
 
     #[inline(always)]
-    fn copy(
+    fn copy_template_rows(
         &mut self,
         rows: &mut RunSlices<'_>,
         at: usize,
-        template: &Template<'_, RunColumns, ()>,
+        template: &RowTemplate<'_, RunColumns, ()>,
         transition: &LoggedTransition,
     ) {
         let open = rows.instructions[at];

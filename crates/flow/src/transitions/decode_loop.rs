@@ -13,8 +13,10 @@ use rtit_packet::table::IP_PAYLOAD;
 use rtit_packet::{Kind, PSB};
 
 use super::node_visits::{IdCounters, OpenIdCounters};
-use super::packet_path::{Pushes, StackEffects};
-use super::table::{find, tnt_slot, CallSite, Input, NodeKey, ShortTnt, TipTarget, Transition};
+use super::packet_path::{CallSitePushes, StackEffects};
+use super::table::{
+    find_slot, tnt_slot, CallSite, NodeKey, ShortTnt, TipTarget, Transition, TransitionInput,
+};
 use crate::return_stack::ReturnStack;
 
 /// Bytes that must be readable after `end`, so that any packet can be read without a bounds check.
@@ -92,7 +94,7 @@ impl DecodeCursor {
     }
 
     /// Whether a packet with this first byte may have a transition.
-    pub fn handles(first: u8) -> bool {
+    pub fn may_have_transition(first: u8) -> bool {
         is_short_tnt(first) || first & TIP_MASK == TIP || first & CYC_MASK == CYC || first == MTC
     }
 
@@ -147,7 +149,7 @@ impl DecodeCursor {
     }
 }
 
-pub(super) struct Tables<'a> {
+pub(super) struct TransitionTables<'a> {
     pub tnt: &'a mut [Transition<ShortTnt>],
     pub tip: &'a mut [Transition<TipTarget>],
     pub ret: &'a mut [Transition<CallSite>],
@@ -158,10 +160,10 @@ pub(super) struct Tables<'a> {
 }
 
 /// What the loop records for every transition that it takes.
-pub(super) trait Recorder {
+pub(super) trait TransitionRecorder {
     const IS_ORDERED: bool = false;
 
-    fn record(
+    fn record_transition(
         count_or_id: &mut u32,
         offset: usize,
         log: &mut Vec<(u32, u32)>,
@@ -172,9 +174,14 @@ pub(super) trait Recorder {
 /// Counts in the table entry.
 pub(super) struct CountInPlace;
 
-impl Recorder for CountInPlace {
+impl TransitionRecorder for CountInPlace {
     #[inline(always)]
-    fn record(count: &mut u32, _: usize, _: &mut Vec<(u32, u32)>, _: &mut OpenIdCounters<'_>) {
+    fn record_transition(
+        count: &mut u32,
+        _: usize,
+        _: &mut Vec<(u32, u32)>,
+        _: &mut OpenIdCounters<'_>,
+    ) {
         *count = count.wrapping_add(1);
     }
 }
@@ -182,11 +189,16 @@ impl Recorder for CountInPlace {
 /// Logs id and offset, for sinks that need the order.
 pub(super) struct LogInOrder;
 
-impl Recorder for LogInOrder {
+impl TransitionRecorder for LogInOrder {
     const IS_ORDERED: bool = true;
 
     #[inline(always)]
-    fn record(id: &mut u32, offset: usize, log: &mut Vec<(u32, u32)>, _: &mut OpenIdCounters<'_>) {
+    fn record_transition(
+        id: &mut u32,
+        offset: usize,
+        log: &mut Vec<(u32, u32)>,
+        _: &mut OpenIdCounters<'_>,
+    ) {
         log.push((*id, offset as u32));
     }
 }
@@ -194,9 +206,14 @@ impl Recorder for LogInOrder {
 /// Counts by id, for sinks that add up many short streams.
 pub(super) struct CountById;
 
-impl Recorder for CountById {
+impl TransitionRecorder for CountById {
     #[inline(always)]
-    fn record(id: &mut u32, _: usize, _: &mut Vec<(u32, u32)>, counters: &mut OpenIdCounters<'_>) {
+    fn record_transition(
+        id: &mut u32,
+        _: usize,
+        _: &mut Vec<(u32, u32)>,
+        counters: &mut OpenIdCounters<'_>,
+    ) {
         counters.increment(*id);
     }
 }
@@ -204,9 +221,15 @@ impl Recorder for CountById {
 /// Records nothing: the results up to a segment's cut are discarded.
 pub(super) struct RecordNothing;
 
-impl Recorder for RecordNothing {
+impl TransitionRecorder for RecordNothing {
     #[inline(always)]
-    fn record(_: &mut u32, _: usize, _: &mut Vec<(u32, u32)>, _: &mut OpenIdCounters<'_>) {}
+    fn record_transition(
+        _: &mut u32,
+        _: usize,
+        _: &mut Vec<(u32, u32)>,
+        _: &mut OpenIdCounters<'_>,
+    ) {
+    }
 }
 
 /// Decodes packets from `cursor.offset` on, while it is below `end` and the log is shorter than `max_log`.
@@ -214,8 +237,8 @@ impl Recorder for RecordNothing {
 /// `bytes` continue for `READ_AHEAD` bytes after `end`. `RETC`: RETs may be compressed; a const parameter, so that
 /// traces without RET compression get a loop without a return stack.
 #[inline(never)]
-pub(super) fn decode<const RETC: bool, R: Recorder>(
-    tables: &mut Tables<'_>,
+pub(super) fn decode<const RETC: bool, R: TransitionRecorder>(
+    tables: &mut TransitionTables<'_>,
     stack: &mut ReturnStack,
     bytes: &[u8],
     end: usize,
@@ -251,11 +274,12 @@ pub(super) fn decode<const RETC: bool, R: Recorder>(
             if RETC && pending != 0 {
                 byte = pending;
             }
-            let Some(slot) = find(tnt, tnt_slot(node, byte >> 1, tnt_mask), node, ShortTnt) else {
+            let Some(slot) = find_slot(tnt, tnt_slot(node, byte >> 1, tnt_mask), node, ShortTnt)
+            else {
                 break StopReason::MissingTnt(byte);
             };
             let transition = &mut tnt[slot];
-            R::record(&mut transition.count_or_id, offset, log, &mut counters);
+            R::record_transition(&mut transition.count_or_id, offset, log, &mut counters);
             node = transition.next;
             if !RETC || transition.stack_effect == 0 {
                 pending = 0;
@@ -274,16 +298,16 @@ pub(super) fn decode<const RETC: bool, R: Recorder>(
             let Some(site) = stack.top_site().map(CallSite) else {
                 break StopReason::ReturnWithoutCall;
             };
-            let Some(slot) = find(ret, site.slot(node, 0, ret_mask), node, site) else {
+            let Some(slot) = find_slot(ret, site.first_slot(node, 0, ret_mask), node, site) else {
                 break StopReason::MissingReturn(site);
             };
             let transition = &mut ret[slot];
             stack.drop_top();
-            R::record(&mut transition.count_or_id, offset, log, &mut counters);
+            R::record_transition(&mut transition.count_or_id, offset, log, &mut counters);
             node = transition.next;
             left = &left[usize::from(pending == 0)..];
         } else if byte & TIP_MASK == TIP {
-            let Some((length, _, ip)) = tip(left, last_ip) else {
+            let Some((length, _, ip)) = parse_tip(left, last_ip) else {
                 break StopReason::NotHandled;
             };
             let after = &left[length..];
@@ -292,12 +316,12 @@ pub(super) fn decode<const RETC: bool, R: Recorder>(
                 break StopReason::NotHandled;
             }
             let target = TipTarget(ip);
-            let slot = target.slot(node, 0, tip_mask);
-            let Some(slot) = find(tip_table, slot, node, target) else {
+            let slot = target.first_slot(node, 0, tip_mask);
+            let Some(slot) = find_slot(tip_table, slot, node, target) else {
                 break StopReason::MissingTip(ip);
             };
             let transition = &mut tip_table[slot];
-            R::record(&mut transition.count_or_id, offset, log, &mut counters);
+            R::record_transition(&mut transition.count_or_id, offset, log, &mut counters);
             last_ip = ip;
             node = transition.next;
             left = after;
@@ -337,36 +361,39 @@ pub(super) fn decode<const RETC: bool, R: Recorder>(
 /// `peak`: how many were open at once. Calls nested deeper than 64 push the oldest entries off the stack even if all of
 /// them return within the transition.
 #[inline(always)]
-pub(super) fn apply_pushes(stack: &mut ReturnStack, peak: u8, pushes: Pushes<'_>) {
+pub(super) fn apply_pushes(stack: &mut ReturnStack, peak: u8, pushes: CallSitePushes<'_>) {
     stack.make_room(peak);
     match pushes {
-        Pushes::None => {}
-        Pushes::One(site) => stack.push_site(site),
-        Pushes::Many(sites) => sites.iter().for_each(|&site| stack.push_site(site)),
+        CallSitePushes::None => {}
+        CallSitePushes::One(site) => stack.push_site(site),
+        CallSitePushes::Many(sites) => sites.iter().for_each(|&site| stack.push_site(site)),
     }
 }
 
 // Parsing of the packets that the loop handles. Each function gives up where the packet scanner would have to look
 // closer: long CYCs, and packets that may have swallowed the start of a PSB. The interpreter then decodes the packet.
 
-pub(super) const TIP: u8 = header(Kind::Tip);
-pub(super) const TIP_MASK: u8 = mask(Kind::Tip);
-pub(super) const CYC: u8 = header(Kind::Cyc);
-pub(super) const CYC_MASK: u8 = mask(Kind::Cyc);
-pub(super) const MTC: u8 = header(Kind::Mtc);
+pub(super) const TIP: u8 = header_byte(Kind::Tip);
+pub(super) const TIP_MASK: u8 = header_mask(Kind::Tip);
+pub(super) const CYC: u8 = header_byte(Kind::Cyc);
+pub(super) const CYC_MASK: u8 = header_mask(Kind::Cyc);
+pub(super) const MTC: u8 = header_byte(Kind::Mtc);
 /// Exp bit in the first byte of a CYC: another byte follows.
 const CYC_EXP: u8 = 4;
 /// Within a CYC these bytes may be an OVF packet (erratum SKD007).
-const OVF: [u8; 2] = [Kind::Ovf.row().header[0], Kind::Ovf.row().header[1]];
+const OVF: [u8; 2] = [
+    Kind::Ovf.declaration().header[0],
+    Kind::Ovf.declaration().header[1],
+];
 /// PAD and the escape byte are even, too; all larger even bytes are short TNTs.
 const MAX_NOT_TNT: u8 = 2;
 
-const fn header(kind: Kind) -> u8 {
-    kind.row().header[0]
+const fn header_byte(kind: Kind) -> u8 {
+    kind.declaration().header[0]
 }
 
-const fn mask(kind: Kind) -> u8 {
-    kind.row().mask[0]
+const fn header_mask(kind: Kind) -> u8 {
+    kind.declaration().mask[0]
 }
 
 /// IP compression of a TIP, by IPBytes (Table 33-17).
@@ -420,7 +447,7 @@ pub(super) fn is_short_tnt(first: u8) -> bool {
 /// Returns the length of the TIP at the start of `bytes`, the bits of LastIP that it replaces, and its IP. The slice
 /// must be longer than any TIP. The length is masked to 15, so that the compiler can drop bounds checks.
 #[inline(always)]
-pub(super) fn tip(bytes: &[u8], last_ip: u64) -> Option<(usize, u64, u64)> {
+pub(super) fn parse_tip(bytes: &[u8], last_ip: u64) -> Option<(usize, u64, u64)> {
     let word = u64::from_le_bytes(*bytes.first_chunk()?);
     let IpCompression { replaced, length } = IP_COMPRESSIONS[(word >> 5 & 7) as usize];
     if length == 0 {

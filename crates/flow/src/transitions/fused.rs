@@ -21,13 +21,14 @@ use std::mem::size_of_val;
 use rtit_packet::PSB;
 
 use super::decode_loop::{
-    apply_pushes, decode, is_short_tnt, may_continue_as_psb, tip, DecodeCursor, Recorder,
-    StopReason, Tables, TIP, TIP_MASK,
+    apply_pushes, decode, is_short_tnt, may_continue_as_psb, parse_tip, DecodeCursor, StopReason,
+    TransitionRecorder, TransitionTables, TIP, TIP_MASK,
 };
 use super::node_visits::{NodeVisits, OpenIdCounters};
-use super::packet_path::{Pushes, StackEffect, StackEffects, STACK_DEPTH};
+use super::packet_path::{CallSitePushes, StackEffect, StackEffects, STACK_DEPTH};
 use super::table::{
-    find, tnt_slot, CallSite, Evicted, Input, NodeKey, ShortTnt, TipTarget, TransitionTable,
+    find_slot, tnt_slot, CallSite, EvictedTransition, NodeKey, ShortTnt, TipTarget,
+    TransitionInput, TransitionTable,
 };
 use crate::return_stack::ReturnStack;
 use crate::settings::TransitionLimits;
@@ -95,7 +96,7 @@ const ENDS_IN_TIP: u8 = 0x80;
 
 impl FusedTransition {
     #[inline(always)]
-    fn matches(&self, node: NodeKey, key: &FusionKey, last_ip: u64) -> bool {
+    fn matches_key(&self, node: NodeKey, key: &FusionKey, last_ip: u64) -> bool {
         let (low, high) = MASKS[usize::from(self.length) % (2 * WINDOW)];
         let bytes = (key.low & low ^ self.low) | (key.high & high ^ self.high);
         let ip = last_ip & self.last_ip_mask ^ self.last_ip_before;
@@ -121,9 +122,9 @@ impl FusionKey {
 }
 
 /// Masks of the first and the second word, by the number of bytes, at most `WINDOW`.
-const MASKS: [(u64, u64); 2 * WINDOW] = masks();
+const MASKS: [(u64, u64); 2 * WINDOW] = byte_masks_by_length();
 
-const fn masks() -> [(u64, u64); 2 * WINDOW] {
+const fn byte_masks_by_length() -> [(u64, u64); 2 * WINDOW] {
     let mut masks = [(0, 0); 2 * WINDOW];
     let mut i = 1;
     while i <= WINDOW {
@@ -183,11 +184,11 @@ impl FusedTransitions {
     pub fn warm_up(&mut self, bytes: usize) {
         self.warm_up_bytes = self.warm_up_bytes.saturating_sub(bytes);
         if self.entries.is_empty() && self.warm_up_bytes == 0 && self.max_entries != 0 {
-            self.resize(FIRST_ENTRIES.min(self.max_entries));
+            self.resize_table(FIRST_ENTRIES.min(self.max_entries));
         }
     }
 
-    fn resize(&mut self, size: usize) {
+    fn resize_table(&mut self, size: usize) {
         self.entries = vec![FusedTransition::default(); size];
         self.ids = vec![0; size];
         self.evicted_since_growth = 0;
@@ -200,7 +201,7 @@ impl FusedTransitions {
 
     /// The key of these bytes. `pending_tnt` replaces the first byte unless it is 0.
     #[inline(always)]
-    pub fn key(&self, node: NodeKey, bytes: &[u8; WINDOW], pending_tnt: u8) -> FusionKey {
+    pub fn fusion_key(&self, node: NodeKey, bytes: &[u8; WINDOW], pending_tnt: u8) -> FusionKey {
         let word = |from: usize| {
             let bytes = bytes
                 .get(from..from + 8)
@@ -224,8 +225,8 @@ impl FusedTransitions {
 
     /// Accounts for a miss after `hits` lookups that hit. Returns whether the bytes should be fused.
     #[inline]
-    fn on_miss(&mut self, key: &FusionKey, hits: i32) -> bool {
-        self.on_hits(hits);
+    fn count_miss(&mut self, key: &FusionKey, hits: i32) -> bool {
+        self.count_hits(hits);
         let entry = &mut self.entries[key.slot];
         if entry.candidate == key.hash {
             entry.candidate_count += 1;
@@ -256,7 +257,7 @@ impl FusedTransitions {
     }
 
     #[inline]
-    fn on_hits(&mut self, hits: i32) {
+    fn count_hits(&mut self, hits: i32) {
         self.hit_score = self.hit_score.saturating_add(hits).min(MAX_HIT_SCORE);
         self.fusion_budget = self
             .fusion_budget
@@ -273,7 +274,7 @@ impl FusedTransitions {
         key: &FusionKey,
         transition: FusedTransition,
         id: u32,
-        evicted: &mut Vec<Evicted>,
+        evicted: &mut Vec<EvictedTransition>,
     ) {
         if self.entries[key.slot].node != NodeKey::EMPTY {
             self.evicted_since_growth += 1;
@@ -284,13 +285,16 @@ impl FusedTransitions {
         if self.evicted_since_growth * 4 > self.entries.len()
             && self.entries.len() < self.max_entries
         {
-            evicted.extend(self.counts().map(|(id, count)| Evicted { id, count }));
-            self.resize((self.entries.len() * 4).min(self.max_entries));
+            evicted.extend(
+                self.nonzero_counts()
+                    .map(|(id, count)| EvictedTransition { id, count }),
+            );
+            self.resize_table((self.entries.len() * 4).min(self.max_entries));
         }
     }
 
-    fn remove(&mut self, slot: usize, evicted: &mut Vec<Evicted>) {
-        evicted.push(Evicted {
+    fn remove(&mut self, slot: usize, evicted: &mut Vec<EvictedTransition>) {
+        evicted.push(EvictedTransition {
             id: self.ids[slot],
             count: self.entries[slot].count_or_id,
         });
@@ -298,7 +302,12 @@ impl FusedTransitions {
     }
 
     /// Removes the transition with this id if it is still in the slot.
-    pub fn remove_if_present(&mut self, slot: usize, id: u32, evicted: &mut Vec<Evicted>) {
+    pub fn remove_if_present(
+        &mut self,
+        slot: usize,
+        id: u32,
+        evicted: &mut Vec<EvictedTransition>,
+    ) {
         let holds = |fused: &FusedTransition| fused.node != NodeKey::EMPTY && self.ids[slot] == id;
         if self.entries.get(slot).is_some_and(holds) {
             self.remove(slot, evicted);
@@ -306,7 +315,7 @@ impl FusedTransitions {
     }
 
     /// Ids and counts of the transitions with a count.
-    pub fn counts(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    pub fn nonzero_counts(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let entries = self.entries.iter().zip(&self.ids);
         entries
             .filter(|(fused, _)| fused.node != NodeKey::EMPTY && fused.count_or_id != 0)
@@ -332,7 +341,7 @@ impl FusedTransitions {
 }
 
 pub(super) type DecodeFn = fn(
-    &mut Tables<'_>,
+    &mut TransitionTables<'_>,
     Option<&mut FusedTransitions>,
     &mut ReturnStack,
     &[u8],
@@ -342,8 +351,8 @@ pub(super) type DecodeFn = fn(
 ) -> StopReason;
 
 /// As `decode_loop::decode`; looks for fused transitions first.
-pub(super) fn decode_with_fusion<const RETC: bool, R: Recorder>(
-    tables: &mut Tables<'_>,
+pub(super) fn decode_with_fusion<const RETC: bool, R: TransitionRecorder>(
+    tables: &mut TransitionTables<'_>,
     fused: Option<&mut FusedTransitions>,
     stack: &mut ReturnStack,
     bytes: &[u8],
@@ -376,8 +385,8 @@ pub(super) fn decode_with_fusion<const RETC: bool, R: Recorder>(
 
 /// Decodes as long as lookups of fused transitions hit. `None`: the next packet is to be decoded by itself.
 #[inline(never)]
-fn decode_fused<const RETC: bool, R: Recorder>(
-    tables: &mut Tables<'_>,
+fn decode_fused<const RETC: bool, R: TransitionRecorder>(
+    tables: &mut TransitionTables<'_>,
     fused: &mut FusedTransitions,
     stack: &mut ReturnStack,
     bytes: &[u8],
@@ -394,22 +403,24 @@ fn decode_fused<const RETC: bool, R: Recorder>(
         let window = bytes.get(offset..offset + WINDOW);
         let window: Option<&[u8; WINDOW]> = window.and_then(|window| window.try_into().ok());
         let (Some(window), true) = (window, offset < end && log.len() < max_log) else {
-            fused.on_hits(hits);
+            fused.count_hits(hits);
             break None;
         };
-        let key = fused.key(node, window, pending);
+        let key = fused.fusion_key(node, window, pending);
         let transition = &mut fused.entries[key.slot];
         let after = offset + usize::from(transition.length);
-        let is_hit = transition.matches(node, &key, last_ip);
+        let is_hit = transition.matches_key(node, &key, last_ip);
         if is_hit && after > end {
-            fused.on_hits(hits);
+            fused.count_hits(hits);
             fused.backoff_bytes = WINDOW;
             break None;
         }
         if !is_hit || may_continue_as_psb(bytes.get(after..).unwrap_or(&[])) {
-            break fused.on_miss(&key, hits).then_some(StopReason::FusionDue);
+            break fused
+                .count_miss(&key, hits)
+                .then_some(StopReason::FusionDue);
         }
-        R::record(&mut transition.count_or_id, offset, log, &mut counters);
+        R::record_transition(&mut transition.count_or_id, offset, log, &mut counters);
         transition.uses = transition.uses.saturating_add(1);
         node = transition.next;
         pending = 0;
@@ -439,12 +450,12 @@ fn decode_fused<const RETC: bool, R: Recorder>(
         let Some(site) = stack.top_site().map(CallSite) else {
             break Some(StopReason::ReturnWithoutCall);
         };
-        let Some(slot) = find(ret, site.slot(node, 0, ret.len() - 1), node, site) else {
+        let Some(slot) = find_slot(ret, site.first_slot(node, 0, ret.len() - 1), node, site) else {
             break Some(StopReason::MissingReturn(site));
         };
         let transition = &mut ret[slot];
         stack.drop_top();
-        R::record(&mut transition.count_or_id, offset, log, &mut counters);
+        R::record_transition(&mut transition.count_or_id, offset, log, &mut counters);
         node = transition.next;
         offset += usize::from(pending == 0);
     };
@@ -503,7 +514,7 @@ impl FusedLength {
         for (to, &byte) in tip_bytes.iter_mut().zip(left) {
             *to = byte;
         }
-        let (length, replaced, last_ip) = tip(&tip_bytes, self.last_ip)?;
+        let (length, replaced, last_ip) = parse_tip(&tip_bytes, self.last_ip)?;
         let length = length as u8;
         if usize::from(self.length + length) > WINDOW {
             return None;
@@ -541,7 +552,7 @@ impl FusionBuilder {
     /// Composes the transitions that the decode loop would take from `cursor`: as many whole packets as have
     /// transitions, up to one that takes an entry off the return stack that was there before. The first of `bytes` may
     /// be a pending TNT. `None` if there is nothing to fuse.
-    pub fn compose(
+    pub fn compose_transitions(
         &mut self,
         tables: &FusionTables<'_>,
         cursor: &DecodeCursor,
@@ -589,17 +600,17 @@ impl FusionBuilder {
 
     /// Adds a transition and returns its stack effect, of which `pops` and `pending_tnt` are left to the caller.
     /// `None` if more calls would be open at once than the return stack holds.
-    fn add_transition<I: Input>(
+    fn add_transition<I: TransitionInput>(
         &mut self,
         tables: &FusionTables<'_>,
         table: &TransitionTable<I>,
         slot: usize,
         packet_start: u8,
     ) -> Option<StackEffect> {
-        let (transition, id) = (&table.entries[slot], table.id(slot));
+        let (transition, id) = (&table.entries[slot], table.transition_id(slot));
         self.parts.push((id, packet_start));
         self.rows += tables.visits.max_rows(id);
-        self.instructions += tables.visits.mix(id).instructions as usize;
+        self.instructions += tables.visits.instruction_mix(id).instructions as usize;
         self.next = transition.next;
         if !tables.has_retc || transition.stack_effect == 0 {
             return Some(StackEffect::default());
@@ -607,9 +618,9 @@ impl FusionBuilder {
         let (effect, pushes) = tables.stack_effects.decode(transition.stack_effect);
         let peak = self.pushes.len() + usize::from(effect.peak);
         match pushes {
-            Pushes::None => {}
-            Pushes::One(site) => self.pushes.push(site),
-            Pushes::Many(sites) => self.pushes.extend(sites),
+            CallSitePushes::None => {}
+            CallSitePushes::One(site) => self.pushes.push(site),
+            CallSitePushes::Many(sites) => self.pushes.extend(sites),
         }
         if peak.max(self.pushes.len()) > STACK_DEPTH {
             return None;
@@ -620,8 +631,8 @@ impl FusionBuilder {
 
     fn add_tnt(&mut self, tables: &FusionTables<'_>, mut tnt: u8, packet_start: u8) -> Option<()> {
         while tnt != 0 {
-            let slot = tnt_slot(self.next, tnt >> 1, tables.tnt.mask());
-            let slot = find(&tables.tnt.entries, slot, self.next, ShortTnt)?;
+            let slot = tnt_slot(self.next, tnt >> 1, tables.tnt.slot_mask());
+            let slot = find_slot(&tables.tnt.entries, slot, self.next, ShortTnt)?;
             let effect = self.add_transition(tables, tables.tnt, slot, packet_start)?;
             if !effect.pops {
                 return Some(());
@@ -631,8 +642,8 @@ impl FusionBuilder {
                 return Some(());
             };
             let site = CallSite(site);
-            let slot = site.slot(self.next, 0, tables.ret.mask());
-            let slot = find(&tables.ret.entries, slot, self.next, site)?;
+            let slot = site.first_slot(self.next, 0, tables.ret.slot_mask());
+            let slot = find_slot(&tables.ret.entries, slot, self.next, site)?;
             self.pushes.pop();
             self.add_transition(tables, tables.ret, slot, packet_start)?;
             tnt = effect.pending_tnt;
@@ -646,8 +657,8 @@ impl FusionBuilder {
         target: TipTarget,
         packet_start: u8,
     ) -> Option<()> {
-        let slot = target.slot(self.next, 0, tables.tip.mask());
-        let slot = find(&tables.tip.entries, slot, self.next, target)?;
+        let slot = target.first_slot(self.next, 0, tables.tip.slot_mask());
+        let slot = find_slot(&tables.tip.entries, slot, self.next, target)?;
         let effect = self.add_transition(tables, tables.tip, slot, packet_start)?;
         if effect.pops {
             (self.effect.pops, self.effect.pending_tnt) = (self.pushes.pop().is_none(), 0);

@@ -13,7 +13,9 @@ use std::ops::Range;
 
 use super::packet_path::BranchOutcome;
 use crate::code_cache::{CodeCache, CodeNode};
-use crate::sink::{Capacity, LoggedTransition, RunEnd, Sink, TakenTransition, TakenTransitions};
+use crate::sink::{
+    LoggedTransition, RunEnd, Sink, SinkCapacity, TakenTransition, TakenTransitions,
+};
 use crate::sorted_counter::SortedCounter;
 use crate::totals::{Counts, Totals};
 
@@ -133,13 +135,17 @@ impl NodeVisits {
     }
 
     /// Returns how many transitions may follow such that there certainly is room before the last of them.
-    pub fn max_transitions(&self, room: Capacity) -> usize {
+    pub fn max_transitions(&self, room: SinkCapacity) -> usize {
         let by_rows = room.rows.div_ceil(self.most_rows.max(1));
         by_rows.min(room.instructions.div_ceil(self.most_instructions.max(1)))
     }
 
     /// Returns a lower bound of the room after these transitions.
-    pub fn remaining_room(&self, mut room: Capacity, ids: impl Iterator<Item = u32>) -> Capacity {
+    pub fn remaining_room(
+        &self,
+        mut room: SinkCapacity,
+        ids: impl Iterator<Item = u32>,
+    ) -> SinkCapacity {
         for id in ids {
             let TransitionVisits { max_rows, mix, .. } = self.transitions[id as usize];
             room.rows = room.rows.saturating_sub(max_rows as usize);
@@ -186,7 +192,7 @@ impl NodeVisits {
                 self.words.push(u32::from(start) << TAG_BITS | PACKET);
             }
             max_rows += self.max_rows(id);
-            mix.add(self.mix(id));
+            mix.add(self.instruction_mix(id));
             let words = self.word_range(id);
             // The range of the newest transition would otherwise include the words of this one.
             self.words
@@ -218,17 +224,17 @@ impl NodeVisits {
     }
 
     #[inline(always)]
-    pub fn mix(&self, id: u32) -> InstructionMix {
+    pub fn instruction_mix(&self, id: u32) -> InstructionMix {
         self.transitions[id as usize].mix
     }
 
     /// The nodes of a transition in execution order.
-    pub fn nodes(&self, id: u32) -> impl Iterator<Item = (u32, BranchOutcome)> + '_ {
+    pub fn visited_nodes(&self, id: u32) -> impl Iterator<Item = (u32, BranchOutcome)> + '_ {
         self.nodes_with_packets(id)
             .map(|(_, node, outcome)| (node, outcome))
     }
 
-    /// As `nodes`, each with the start of its packet in bytes after the start of the first.
+    /// As `visited_nodes`, each with the start of its packet in bytes after the start of the first.
     fn nodes_with_packets(&self, id: u32) -> impl Iterator<Item = (u32, u32, BranchOutcome)> + '_ {
         let mut words = self.words[self.word_range(id)].iter().copied();
         let mut packet_start = 0;
@@ -268,15 +274,15 @@ impl TakenTransitions for TransitionLog<'_> {
         self.generation
     }
 
-    fn logged(&self) -> &[LoggedTransition] {
+    fn logged_transitions(&self) -> &[LoggedTransition] {
         self.logged
     }
 
-    fn space(&self) -> u32 {
+    fn address_space_index(&self) -> u32 {
         self.code.space()
     }
 
-    fn transition(&self, logged: LoggedTransition) -> impl TakenTransition {
+    fn resolve_logged(&self, logged: LoggedTransition) -> impl TakenTransition {
         LogEntry { logged, log: self }
     }
 }
@@ -288,14 +294,14 @@ struct LogEntry<'a> {
 
 impl LogEntry<'_> {
     /// Target and kind of the transfer at the end of a node.
-    fn transfer(&self, node: &CodeNode, outcome: BranchOutcome) -> (u64, RunEnd) {
+    fn transfer_at_node_end(&self, node: &CodeNode, outcome: BranchOutcome) -> (u64, RunEnd) {
         match outcome {
             BranchOutcome::Continued | BranchOutcome::NotTaken => (node.next, RunEnd::Cut),
             BranchOutcome::Taken => (node.target, RunEnd::Conditional),
             BranchOutcome::Returned(site) => {
-                let call = self.log.code.call(site);
+                let call = self.log.code.call_at_site(site);
                 let return_ip = call.map_or(0, |call| call.return_ip);
-                (node.mode.truncate(return_ip), RunEnd::Return)
+                (node.mode.truncate_ip(return_ip), RunEnd::Return)
             }
             BranchOutcome::Tip(ip) => (ip, node.run_end),
             BranchOutcome::TipReturn(ip) => (ip, RunEnd::Return),
@@ -304,7 +310,7 @@ impl LogEntry<'_> {
 }
 
 impl TakenTransition for LogEntry<'_> {
-    fn id(&self) -> u32 {
+    fn transition_id(&self) -> u32 {
         self.logged.number
     }
 
@@ -312,24 +318,24 @@ impl TakenTransition for LogEntry<'_> {
         self.log.generation
     }
 
-    fn offset(&self) -> u64 {
+    fn first_packet_offset(&self) -> u64 {
         self.logged.offset
     }
 
-    fn times(&self) -> (u64, u64) {
+    fn branch_times(&self) -> (u64, u64) {
         self.logged.times
     }
 
     #[inline]
-    fn replay_at<S: Sink>(&self, (mut time, after): (u64, u64), sink: &mut S) {
+    fn replay_with_times<S: Sink>(&self, (mut time, after): (u64, u64), sink: &mut S) {
         let (code, mut offset) = (self.log.code, self.logged.offset);
-        sink.packet(offset);
+        sink.begin_packet(offset);
         for (packet_start, index, outcome) in self.log.visits.nodes_with_packets(self.logged.number)
         {
             let packet = self.logged.offset + u64::from(packet_start);
             if packet != offset {
                 offset = packet;
-                sink.packet(offset);
+                sink.begin_packet(offset);
             }
             let node = code.node(index);
             for (at, code_range) in code.code_ranges(node).iter().enumerate() {
@@ -345,8 +351,8 @@ impl TakenTransition for LogEntry<'_> {
                 BranchOutcome::Tip(_) => sink.end_run(node.run_end, offset),
             }
             if S::NEEDS_EDGES {
-                let (to, kind) = self.transfer(node, outcome);
-                sink.edge(code.last_ip(node), to, kind);
+                let (to, kind) = self.transfer_at_node_end(node, outcome);
+                sink.add_edge(code.last_ip(node), to, kind);
             }
             time = after;
         }
@@ -397,7 +403,7 @@ impl IdCounters {
     }
 
     /// Ids with a count, and their counts.
-    pub fn counts(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    pub fn nonzero_counts(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let touched = self.touched.iter().take(self.touched_len);
         touched.map(|&id| (id, self.counts[id as usize]))
     }
@@ -510,8 +516,8 @@ impl NodeTotals {
         }
         for ((index, site), count) in moved.returns.into_sorted() {
             let node = code.node(index);
-            let return_ip = code.call(site).map_or(0, |call| call.return_ip);
-            let to = node.mode.truncate(return_ip);
+            let return_ip = code.call_at_site(site).map_or(0, |call| call.return_ip);
+            let to = node.mode.truncate_ip(return_ip);
             totals.add_edge(code.last_ip(node), to, RunEnd::Return, count);
         }
     }

@@ -7,8 +7,8 @@
 //! # Stack effects
 //!
 //! With RET compression most transitions push at most one call site, so what they do to the return stack fits into 32
-//! bits of the table entry ([`StackEffects::encode`]). The few others are indices into a list of [`LargeEffect`]s. 0
-//! means that the stack stays as it is, which the decode loop tests first.
+//! bits of the table entry ([`StackEffects::encode`]). The few others are indices into a list of [`LargeStackEffect`]s.
+//! 0 means that the stack stays as it is, which the decode loop tests first.
 
 use rtit_image::View;
 
@@ -77,12 +77,12 @@ impl PacketPath {
         self.pending_tnt = None;
     }
 
-    fn visit(&mut self, code: &CodeCache, node: u32, outcome: BranchOutcome) -> Option<()> {
+    fn visit_node(&mut self, code: &CodeCache, node: u32, outcome: BranchOutcome) -> Option<()> {
         if node > MAX_NODE {
             return None;
         }
         self.visits.push((node, outcome));
-        let (first, calls) = code.calls(code.node(node));
+        let (first, calls) = code.calls_of_node(code.node(node));
         self.pushes.extend((first..).take(calls.len()));
         self.peak = self.peak.max(self.pushes.len()).min(STACK_DEPTH);
         Some(())
@@ -109,15 +109,15 @@ impl PacketPath {
                     } else {
                         BranchOutcome::NotTaken
                     };
-                    self.visit(code, node, outcome)?;
+                    self.visit_node(code, node, outcome)?;
                     self.next = code.node_after(view, node, taken)?;
                 }
                 NodeEnd::Return if taken && self.has_retc => {
-                    if self.pushes.is_empty() && code.calls(code.node(node)).1.is_empty() {
+                    if self.pushes.is_empty() && code.calls_of_node(code.node(node)).1.is_empty() {
                         self.pending_tnt = Some(short_tnt_of(bits, left));
                         return Some(());
                     }
-                    self.visit(code, node, BranchOutcome::Continued)?;
+                    self.visit_node(code, node, BranchOutcome::Continued)?;
                     if self.pushes.len() > STACK_DEPTH {
                         return None;
                     }
@@ -151,10 +151,10 @@ impl PacketPath {
         match stop {
             NodeEnd::Far | NodeEnd::Syscall if !self.has_single_space => return None,
             NodeEnd::IndirectJump | NodeEnd::IndirectCall | NodeEnd::Far | NodeEnd::Syscall => {
-                self.visit(code, node, BranchOutcome::Tip(ip))?;
+                self.visit_node(code, node, BranchOutcome::Tip(ip))?;
             }
             NodeEnd::Return => {
-                self.visit(code, node, BranchOutcome::TipReturn(ip))?;
+                self.visit_node(code, node, BranchOutcome::TipReturn(ip))?;
                 if self.pushes.len() > STACK_DEPTH {
                     return None;
                 }
@@ -164,7 +164,7 @@ impl PacketPath {
             }
             _ => return None,
         }
-        self.next = code.lookup(view, ip, mode).ok()?;
+        self.next = code.find_or_decode_node(view, ip, mode).ok()?;
         Some(())
     }
 
@@ -177,7 +177,7 @@ impl PacketPath {
         site: u32,
     ) -> Option<()> {
         self.start_at(start);
-        self.visit(code, start, BranchOutcome::Returned(site))?;
+        self.visit_node(code, start, BranchOutcome::Returned(site))?;
         self.next = code.return_node(view, start, site)?;
         Some(())
     }
@@ -194,7 +194,7 @@ impl PacketPath {
                 return Some(());
             }
             let node = self.next;
-            self.visit(code, node, BranchOutcome::Continued)?;
+            self.visit_node(code, node, BranchOutcome::Continued)?;
             self.next = code.node_after(view, node, false)?;
         }
         None
@@ -236,12 +236,12 @@ const MAX_PEAK: u32 = 3;
 const POP: u32 = 1 << 23;
 /// Short TNTs are even: the upper seven bits suffice.
 const PENDING_BIT: u32 = 24;
-/// The other bits are the index of a `LargeEffect`.
+/// The other bits are the index of a `LargeStackEffect`.
 const LARGE: u32 = 1 << 31;
 
 /// Several pushes, or deeper ones.
 #[derive(Clone, Copy, Debug)]
-struct LargeEffect {
+struct LargeStackEffect {
     first_push: u32,
     push_count: u32,
     effect: StackEffect,
@@ -250,7 +250,7 @@ struct LargeEffect {
 /// Encodes and decodes effects; owns those that do not fit into 32 bits.
 #[derive(Default)]
 pub(crate) struct StackEffects {
-    large: Vec<LargeEffect>,
+    large: Vec<LargeStackEffect>,
     pushes: Vec<u32>,
 }
 
@@ -280,7 +280,7 @@ impl StackEffects {
             _ => {
                 let first_push = self.pushes.len() as u32;
                 self.pushes.extend(pushes);
-                self.large.push(LargeEffect {
+                self.large.push(LargeStackEffect {
                     first_push,
                     push_count: pushes.len() as u32,
                     effect,
@@ -292,7 +292,7 @@ impl StackEffects {
 
     /// Returns the effect and its pushes; `encoded` is not 0.
     #[inline(always)]
-    pub fn decode(&self, encoded: u32) -> (StackEffect, Pushes<'_>) {
+    pub fn decode(&self, encoded: u32) -> (StackEffect, CallSitePushes<'_>) {
         if encoded & LARGE == 0 {
             let effect = StackEffect {
                 peak: (encoded >> PEAK_BIT & MAX_PEAK) as u8,
@@ -300,8 +300,8 @@ impl StackEffects {
                 pending_tnt: ((encoded >> PENDING_BIT) as u8) << 1,
             };
             let pushes = match encoded & PUSH {
-                0 => Pushes::None,
-                _ => Pushes::One(encoded & SITE),
+                0 => CallSitePushes::None,
+                _ => CallSitePushes::One(encoded & SITE),
             };
             return (effect, pushes);
         }
@@ -309,19 +309,19 @@ impl StackEffects {
     }
 
     #[cold]
-    fn decode_large(&self, encoded: u32) -> (StackEffect, Pushes<'_>) {
+    fn decode_large(&self, encoded: u32) -> (StackEffect, CallSitePushes<'_>) {
         let Some(large) = self.large.get((encoded & !LARGE) as usize) else {
-            return (StackEffect::default(), Pushes::None);
+            return (StackEffect::default(), CallSitePushes::None);
         };
         let first = large.first_push as usize;
         let pushes = self.pushes.get(first..first + large.push_count as usize);
-        (large.effect, Pushes::Many(pushes.unwrap_or(&[])))
+        (large.effect, CallSitePushes::Many(pushes.unwrap_or(&[])))
     }
 }
 
 /// Call sites to push, the innermost last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pushes<'a> {
+pub(crate) enum CallSitePushes<'a> {
     None,
     One(u32),
     Many(&'a [u32]),
@@ -360,9 +360,9 @@ mod tests {
                         let (decoded, decoded_pushes) = effects.decode(encoded);
                         assert_eq!(decoded, effect);
                         let decoded_pushes = match decoded_pushes {
-                            Pushes::None => vec![],
-                            Pushes::One(site) => vec![site],
-                            Pushes::Many(sites) => sites.to_vec(),
+                            CallSitePushes::None => vec![],
+                            CallSitePushes::One(site) => vec![site],
+                            CallSitePushes::Many(sites) => sites.to_vec(),
                         };
                         assert_eq!(decoded_pushes, pushes);
                     }

@@ -1,12 +1,12 @@
 //! All transitions of one address space: built, decoded with, counted, and invalidated.
 //!
-//! [`Transitions`] owns the three tables, the fused transitions and what belongs to a transition but is not needed in
-//! the decode loop, by its id: the nodes that it visits ([`NodeVisits`]). Ids are never reused within a generation; a
-//! generation ends when everything is cleared, because the tables serve another kind of sink, memory is full, or the
+//! [`TransitionStore`] owns the three tables, the fused transitions and what belongs to a transition but is not needed
+//! in the decode loop, by its id: the nodes that it visits ([`NodeVisits`]). Ids are never reused within a generation;
+//! a generation ends when everything is cleared, because the tables serve another kind of sink, memory is full, or the
 //! code cache was emptied.
 //!
-//! Depending on what the sink needs, a table entry holds either a count or the id ([`Recording`]). Counts are 32 bits
-//! wide and are flushed after 2^30 bytes at the latest. They go from transitions to nodes (`NodeTotals`) and from
+//! Depending on what the sink needs, a table entry holds either a count or the id ([`RecordingMode`]). Counts are 32
+//! bits wide and are flushed after 2^30 bytes at the latest. They go from transitions to nodes (`NodeTotals`) and from
 //! there to addresses (`Totals`), in the order of ids, which is the order of the visits in memory.
 //!
 //! When code changes, exactly the transitions that visit a dead node are removed. The index for that (`by_node`) is
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rtit_image::View;
 
 use super::decode_loop::{
-    CountById, CountInPlace, DecodeCursor, LogInOrder, RecordNothing, StopReason, Tables,
+    CountById, CountInPlace, DecodeCursor, LogInOrder, RecordNothing, StopReason, TransitionTables,
 };
 use super::fused::{
     decode_with_fusion, DecodeFn, FusedTransition, FusedTransitions, FusionBuilder, FusionTables,
@@ -28,8 +28,8 @@ use super::fused::{
 use super::node_visits::{IdCounters, NodeTotals, NodeVisits, TransitionLog};
 use super::packet_path::{PacketPath, StackEffect, StackEffects};
 use super::table::{
-    half_tnt, tnt_slot, CallSite, Evicted, Input, NodeKey, ShortTnt, TipTarget, Transition,
-    TransitionTable, SHORT_TNTS,
+    half_tnt, tnt_slot, CallSite, EvictedTransition, NodeKey, ShortTnt, TipTarget, Transition,
+    TransitionInput, TransitionTable, SHORT_TNTS,
 };
 use crate::code_cache::{CodeCache, NodeEnd};
 use crate::return_stack::ReturnStack;
@@ -61,7 +61,7 @@ enum TransitionKey {
 }
 
 /// What the decode loop records.
-enum Recording {
+enum RecordingMode {
     CountsInPlace,
     Log,
     CountsById,
@@ -74,7 +74,7 @@ fn next_generation() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-pub(crate) struct Transitions {
+pub(crate) struct TransitionStore {
     limits: TransitionLimits,
     /// Limit of runs, and of edges, that have their own counter.
     max_counters: usize,
@@ -106,13 +106,13 @@ pub(crate) struct Transitions {
     path: PacketPath,
     fusion_builder: FusionBuilder,
     /// Evicted transitions with counts that are not flushed.
-    evicted: Vec<Evicted>,
+    evicted: Vec<EvictedTransition>,
 }
 
-impl Transitions {
-    pub fn new(settings: &Settings, has_single_space: bool) -> Transitions {
+impl TransitionStore {
+    pub fn new(settings: &Settings, has_single_space: bool) -> TransitionStore {
         let has_retc = !settings.no_retcomp;
-        Transitions {
+        TransitionStore {
             limits: settings.transitions,
             max_counters: settings.max_counters,
             has_retc,
@@ -140,7 +140,7 @@ impl Transitions {
     }
 
     /// Prepares the tables for a sink. Returns false if the interpreter must decode everything.
-    pub fn prepare(&mut self, needs: SinkNeeds) -> bool {
+    pub fn prepare_for_sink(&mut self, needs: SinkNeeds) -> bool {
         if self.limits.entries < SHORT_TNTS || needs == SinkNeeds::Interpreter {
             return false;
         }
@@ -184,7 +184,7 @@ impl Transitions {
     }
 
     /// Memory in bytes, about, without the totals.
-    pub fn size(&self) -> usize {
+    pub fn size_in_bytes(&self) -> usize {
         let tables = self.tnt.size_in_bytes()
             + self.tip.size_in_bytes()
             + self.ret.size_in_bytes()
@@ -198,7 +198,7 @@ impl Transitions {
         self.limits.stride.clamp(1, MAX_UNFLUSHED_BYTES)
     }
 
-    pub fn visits(&self) -> &NodeVisits {
+    pub fn node_visits(&self) -> &NodeVisits {
         &self.visits
     }
 
@@ -206,12 +206,12 @@ impl Transitions {
         self.generation
     }
 
-    fn recording(&self) -> Recording {
+    fn recording_mode(&self) -> RecordingMode {
         match self.needs {
-            SinkNeeds::Order => Recording::Log,
-            _ if self.discards_results => Recording::Nothing,
-            SinkNeeds::TransitionCounts => Recording::CountsById,
-            _ => Recording::CountsInPlace,
+            SinkNeeds::Order => RecordingMode::Log,
+            _ if self.discards_results => RecordingMode::Nothing,
+            SinkNeeds::TransitionCounts => RecordingMode::CountsById,
+            _ => RecordingMode::CountsInPlace,
         }
     }
 
@@ -226,21 +226,21 @@ impl Transitions {
         max_log: usize,
         cursor: &mut DecodeCursor,
     ) -> StopReason {
-        let decode = match (self.has_retc, self.recording()) {
-            (false, Recording::CountsInPlace) => {
+        let decode = match (self.has_retc, self.recording_mode()) {
+            (false, RecordingMode::CountsInPlace) => {
                 decode_with_fusion::<false, CountInPlace> as DecodeFn
             }
-            (true, Recording::CountsInPlace) => decode_with_fusion::<true, CountInPlace>,
-            (false, Recording::Log) => decode_with_fusion::<false, LogInOrder>,
-            (true, Recording::Log) => decode_with_fusion::<true, LogInOrder>,
-            (false, Recording::CountsById) => decode_with_fusion::<false, CountById>,
-            (true, Recording::CountsById) => decode_with_fusion::<true, CountById>,
-            (false, Recording::Nothing) => decode_with_fusion::<false, RecordNothing>,
-            (true, Recording::Nothing) => decode_with_fusion::<true, RecordNothing>,
+            (true, RecordingMode::CountsInPlace) => decode_with_fusion::<true, CountInPlace>,
+            (false, RecordingMode::Log) => decode_with_fusion::<false, LogInOrder>,
+            (true, RecordingMode::Log) => decode_with_fusion::<true, LogInOrder>,
+            (false, RecordingMode::CountsById) => decode_with_fusion::<false, CountById>,
+            (true, RecordingMode::CountsById) => decode_with_fusion::<true, CountById>,
+            (false, RecordingMode::Nothing) => decode_with_fusion::<false, RecordNothing>,
+            (true, RecordingMode::Nothing) => decode_with_fusion::<true, RecordNothing>,
         };
         let fusion_pays = !needs_offsets || !self.has_retc;
         let fused = fusion_pays.then_some(&mut self.fused);
-        let mut tables = Tables {
+        let mut tables = TransitionTables {
             tnt: &mut self.tnt.entries,
             tip: &mut self.tip.entries,
             ret: &mut self.ret.entries,
@@ -276,7 +276,7 @@ impl Transitions {
 }
 
 /// Adding missing transitions.
-impl Transitions {
+impl TransitionStore {
     /// Adds the transition of a short TNT byte. Returns false if the interpreter must decode the packet.
     pub fn add_tnt_transition(
         &mut self,
@@ -285,7 +285,7 @@ impl Transitions {
         node: NodeKey,
         tnt: u8,
     ) -> bool {
-        let start = node.index();
+        let start = node.node_index();
         if code.node(start).end == NodeEnd::Dead
             || self.path.follow_tnt(code, view, start, tnt).is_none()
         {
@@ -293,8 +293,8 @@ impl Transitions {
         }
         let (id, stack_effect) = self.assign_id(code);
         self.index_by_node(id, TransitionKey::Tnt(node, tnt >> 1));
-        let slot = tnt_slot(node, tnt >> 1, self.tnt.mask());
-        let transition = self.transition(node, id, stack_effect, ShortTnt);
+        let slot = tnt_slot(node, tnt >> 1, self.tnt.slot_mask());
+        let transition = self.new_transition(node, id, stack_effect, ShortTnt);
         self.tnt.insert(slot, transition, id, &mut self.evicted);
         self.flush_evicted();
         true
@@ -308,7 +308,7 @@ impl Transitions {
         node: NodeKey,
         ip: u64,
     ) -> bool {
-        let start = node.index();
+        let start = node.node_index();
         if code.node(start).end == NodeEnd::Dead
             || self.path.follow_tip(code, view, start, ip).is_none()
         {
@@ -317,8 +317,8 @@ impl Transitions {
         let target = TipTarget(ip);
         let (id, stack_effect) = self.assign_id(code);
         self.index_by_node(id, TransitionKey::Tip(node, target));
-        let slot = target.slot(node, 0, self.tip.mask());
-        let transition = self.transition(node, id, stack_effect, target);
+        let slot = target.first_slot(node, 0, self.tip.slot_mask());
+        let transition = self.new_transition(node, id, stack_effect, target);
         self.tip.insert(slot, transition, id, &mut self.evicted);
         self.flush_evicted();
         true
@@ -334,20 +334,20 @@ impl Transitions {
         site: CallSite,
         offset: usize,
     ) -> Option<NodeKey> {
-        let start = node.index();
+        let start = node.node_index();
         if code.node(start).end == NodeEnd::Dead {
             return None;
         }
         self.path.follow_return(code, view, start, site.0)?;
         let (id, _) = self.assign_id(code);
         self.index_by_node(id, TransitionKey::Return(node, site));
-        let slot = site.slot(node, 0, self.ret.mask());
-        let mut transition = self.transition(node, id, 0, site);
-        match self.recording() {
-            Recording::Log => self.log.push((id, offset as u32)),
-            Recording::CountsInPlace => transition.count_or_id = 1,
-            Recording::CountsById => self.counters.increment(id),
-            Recording::Nothing => {}
+        let slot = site.first_slot(node, 0, self.ret.slot_mask());
+        let mut transition = self.new_transition(node, id, 0, site);
+        match self.recording_mode() {
+            RecordingMode::Log => self.log.push((id, offset as u32)),
+            RecordingMode::CountsInPlace => transition.count_or_id = 1,
+            RecordingMode::CountsById => self.counters.increment(id),
+            RecordingMode::Nothing => {}
         }
         let next = transition.next;
         self.ret.insert(slot, transition, id, &mut self.evicted);
@@ -374,14 +374,14 @@ impl Transitions {
             has_retc: self.has_retc,
         };
         let builder = &mut self.fusion_builder;
-        let Some(covered) = builder.compose(&tables, cursor, &window) else {
+        let Some(covered) = builder.compose_transitions(&tables, cursor, &window) else {
             return;
         };
         let id = self.visits.add_fused(&builder.parts);
         if self.needs == SinkNeeds::TransitionCounts {
             self.counters.grow_to(id);
         }
-        let key = self.fused.key(cursor.node, &window, 0);
+        let key = self.fused.fusion_key(cursor.node, &window, 0);
         let (low, high) = key.first_bytes(covered.length);
         let transition = FusedTransition {
             low,
@@ -428,7 +428,13 @@ impl Transitions {
         (id, stack_effect)
     }
 
-    fn transition<I>(&self, node: NodeKey, id: u32, stack_effect: u32, input: I) -> Transition<I> {
+    fn new_transition<I>(
+        &self,
+        node: NodeKey,
+        id: u32,
+        stack_effect: u32,
+        input: I,
+    ) -> Transition<I> {
         Transition {
             node,
             next: NodeKey::from_index(self.path.next),
@@ -443,9 +449,9 @@ impl Transitions {
 }
 
 /// Counts.
-impl Transitions {
+impl TransitionStore {
     fn flush_evicted(&mut self) {
-        while let Some(Evicted { id, count }) = self.evicted.pop() {
+        while let Some(EvictedTransition { id, count }) = self.evicted.pop() {
             // Where the sink needs ids, the field holds the id.
             if count != 0 && !matches!(self.needs, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
                 self.flush_count(id, count.into());
@@ -454,9 +460,11 @@ impl Transitions {
     }
 
     fn flush_count(&mut self, id: u32, count: u64) {
-        self.visits.mix(id).add_to(&mut self.flushed, count);
+        self.visits
+            .instruction_mix(id)
+            .add_to(&mut self.flushed, count);
         if matches!(self.needs, SinkNeeds::Totals | SinkNeeds::TransitionCounts) {
-            for (node, outcome) in self.visits.nodes(id) {
+            for (node, outcome) in self.visits.visited_nodes(id) {
                 self.nodes.add(node, outcome, count);
             }
         }
@@ -489,7 +497,7 @@ impl Transitions {
         }
     }
 
-    /// Adds instructions and branches that were decoded with transitions to `counts`.
+    /// Adds instructions and branches that were decoded with transitions to `nonzero_counts`.
     pub fn add_counts(&self, counts: &mut Counts) {
         let flushed = &self.flushed;
         counts.instructions += flushed.instructions;
@@ -498,19 +506,19 @@ impl Transitions {
         counts.returns += flushed.returns;
         counts.compressed_returns += flushed.compressed_returns;
         if matches!(self.needs, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
-            for (id, count) in self.counters.counts() {
-                self.visits.mix(id).add_to(counts, count.into());
+            for (id, count) in self.counters.nonzero_counts() {
+                self.visits.instruction_mix(id).add_to(counts, count.into());
             }
             return;
         }
         let in_place = self
             .tnt
-            .counts()
-            .chain(self.tip.counts())
-            .chain(self.ret.counts())
-            .chain(self.fused.counts());
+            .nonzero_counts()
+            .chain(self.tip.nonzero_counts())
+            .chain(self.ret.nonzero_counts())
+            .chain(self.fused.nonzero_counts());
         for (id, count) in in_place {
-            self.visits.mix(id).add_to(counts, count.into());
+            self.visits.instruction_mix(id).add_to(counts, count.into());
         }
     }
 
@@ -535,12 +543,14 @@ impl Transitions {
             visits: &self.visits,
         };
         for (id, count) in self.counters.drain() {
-            self.visits.mix(id).add_to(&mut self.flushed, count.into());
+            self.visits
+                .instruction_mix(id)
+                .add_to(&mut self.flushed, count.into());
             let logged = LoggedTransition {
                 number: id,
                 ..LoggedTransition::default()
             };
-            sink.transition_count(&log.transition(logged), count.into());
+            sink.transition_count(&log.resolve_logged(logged), count.into());
         }
     }
 
@@ -557,14 +567,14 @@ impl Transitions {
     }
 
     /// Moves the counts by address from `other` to `self`.
-    pub fn move_addresses_from(&mut self, other: &mut Transitions) {
+    pub fn move_addresses_from(&mut self, other: &mut TransitionStore) {
         if !other.addresses.is_empty() {
             self.addresses.merge(other.replace_addresses());
         }
     }
 
     /// Adds all counts of `other`, which decoded in `code`.
-    pub fn add_counts_of(&mut self, mut other: Transitions, code: &CodeCache) {
+    pub fn add_counts_of(&mut self, mut other: TransitionStore, code: &CodeCache) {
         other.invalidate_all(code);
         self.move_addresses_from(&mut other);
         self.flushed.add_flow(&other.flushed);
@@ -577,7 +587,7 @@ impl Transitions {
 }
 
 /// Removing transitions.
-impl Transitions {
+impl TransitionStore {
     /// Removes all transitions; their counts are kept.
     fn clear(&mut self) {
         self.flush_counts();
@@ -603,7 +613,7 @@ impl Transitions {
     }
 
     /// Removes the transitions that visit dead nodes.
-    pub fn invalidate(&mut self, dead: &[u32]) {
+    pub fn remove_transitions_of_nodes(&mut self, dead: &[u32]) {
         if dead.is_empty() || self.needs == SinkNeeds::Interpreter {
             return;
         }
@@ -627,15 +637,15 @@ impl Transitions {
         let mut keys = Vec::new();
         for (slot, entry) in self.tnt.used_slots() {
             let key = TransitionKey::Tnt(entry.node, half_tnt(entry.node, slot));
-            keys.push((self.tnt.id(slot), key));
+            keys.push((self.tnt.transition_id(slot), key));
         }
         for (slot, entry) in self.tip.used_slots() {
             let key = TransitionKey::Tip(entry.node, entry.input);
-            keys.push((self.tip.id(slot), key));
+            keys.push((self.tip.transition_id(slot), key));
         }
         for (slot, entry) in self.ret.used_slots() {
             let key = TransitionKey::Return(entry.node, entry.input);
-            keys.push((self.ret.id(slot), key));
+            keys.push((self.ret.transition_id(slot), key));
         }
         for (slot, id) in self.fused.used_slots() {
             keys.push((id, TransitionKey::Fused { slot, id }));
@@ -647,7 +657,7 @@ impl Transitions {
 
     fn index_by_node(&mut self, id: u32, key: TransitionKey) {
         if let Some(by_node) = &mut self.by_node {
-            for (node, _) in self.visits.nodes(id) {
+            for (node, _) in self.visits.visited_nodes(id) {
                 self.by_node_len += 1;
                 by_node.entry(node).or_default().push(key);
             }
@@ -659,15 +669,15 @@ impl Transitions {
         let evicted = &mut self.evicted;
         match key {
             TransitionKey::Tnt(node, half) => {
-                let slot = tnt_slot(node, half, self.tnt.mask());
+                let slot = tnt_slot(node, half, self.tnt.slot_mask());
                 self.tnt.remove_if_present(slot, node, ShortTnt, evicted);
             }
             TransitionKey::Tip(node, target) => {
-                let slot = target.slot(node, 0, self.tip.mask());
+                let slot = target.first_slot(node, 0, self.tip.slot_mask());
                 self.tip.remove_if_present(slot, node, target, evicted);
             }
             TransitionKey::Return(node, site) => {
-                let slot = site.slot(node, 0, self.ret.mask());
+                let slot = site.first_slot(node, 0, self.ret.slot_mask());
                 self.ret.remove_if_present(slot, node, site, evicted);
             }
             TransitionKey::Fused { slot, id } => self.fused.remove_if_present(slot, id, evicted),

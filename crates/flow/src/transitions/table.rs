@@ -5,7 +5,7 @@
 //! quarter full lost a tenth of its transitions to collisions.
 //!
 //! One generic table serves three inputs: a short TNT byte, the target of a TIP, and the call site of a compressed RET.
-//! All of them hash the node together with the input ([`Input::slot`]).
+//! All of them hash the node together with the input ([`TransitionInput::first_slot`]).
 
 use std::mem::size_of_val;
 
@@ -27,7 +27,7 @@ impl NodeKey {
     }
 
     #[inline]
-    pub fn index(self) -> u32 {
+    pub fn node_index(self) -> u32 {
         self.0.wrapping_mul(NodeKey::K_INVERSE).wrapping_sub(1)
     }
 }
@@ -44,13 +44,13 @@ const fn inverse_modulo_2_32(k: u32) -> u32 {
 }
 
 /// What selects a transition, beside the node.
-pub(crate) trait Input: Copy + Default + PartialEq {
+pub(crate) trait TransitionInput: Copy + Default + PartialEq {
     /// XOR of the two slots that a transition may occupy; one bit.
     const SLOT_DISTANCE: usize;
 
     /// First slot in a table of `mask + 1` entries. `old_slot` is a slot of the transition in a table that is no
     /// larger: the only trace of a TNT byte.
-    fn slot(self, node: NodeKey, old_slot: usize, mask: usize) -> usize;
+    fn first_slot(self, node: NodeKey, old_slot: usize, mask: usize) -> usize;
 }
 
 /// A short TNT byte is implied by the slot and is not stored: the transitions of a node occupy 128 consecutive slots,
@@ -61,12 +61,12 @@ pub(crate) struct ShortTnt;
 /// Number of short TNT bytes, and the least size of a table: in a smaller one the slot would not imply the byte.
 pub(super) const SHORT_TNTS: usize = 128;
 
-impl Input for ShortTnt {
+impl TransitionInput for ShortTnt {
     /// A full period, so that the second slot implies the same TNT byte as the first.
     const SLOT_DISTANCE: usize = SHORT_TNTS;
 
     #[inline(always)]
-    fn slot(self, node: NodeKey, old_slot: usize, mask: usize) -> usize {
+    fn first_slot(self, node: NodeKey, old_slot: usize, mask: usize) -> usize {
         tnt_slot(node, half_tnt(node, old_slot), mask)
     }
 }
@@ -87,11 +87,11 @@ pub(super) fn half_tnt(node: NodeKey, slot: usize) -> u8 {
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(crate) struct TipTarget(pub u64);
 
-impl Input for TipTarget {
+impl TransitionInput for TipTarget {
     const SLOT_DISTANCE: usize = 1;
 
     #[inline(always)]
-    fn slot(self, node: NodeKey, _old_slot: usize, mask: usize) -> usize {
+    fn first_slot(self, node: NodeKey, _old_slot: usize, mask: usize) -> usize {
         ((self.0 ^ self.0 >> 13) as u32 ^ node.0) as usize & mask
     }
 }
@@ -100,11 +100,11 @@ impl Input for TipTarget {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct CallSite(pub u32);
 
-impl Input for CallSite {
+impl TransitionInput for CallSite {
     const SLOT_DISTANCE: usize = 1;
 
     #[inline(always)]
-    fn slot(self, node: NodeKey, _old_slot: usize, mask: usize) -> usize {
+    fn first_slot(self, node: NodeKey, _old_slot: usize, mask: usize) -> usize {
         (node.0 ^ self.0.wrapping_mul(0x85EB_CA6B)) as usize & mask
     }
 }
@@ -122,7 +122,7 @@ pub(crate) struct Transition<I> {
 }
 
 /// A transition that was removed from a table, with the count that it had.
-pub(crate) struct Evicted {
+pub(crate) struct EvictedTransition {
     pub id: u32,
     pub count: u32,
 }
@@ -136,7 +136,7 @@ pub(crate) struct TransitionTable<I> {
     max_entries: usize,
 }
 
-impl<I: Input> TransitionTable<I> {
+impl<I: TransitionInput> TransitionTable<I> {
     /// Both sizes are powers of two, `SHORT_TNTS` at least.
     pub fn new(first_entries: usize, max_entries: usize) -> TransitionTable<I> {
         let entries = first_entries.min(max_entries);
@@ -149,11 +149,11 @@ impl<I: Input> TransitionTable<I> {
         }
     }
 
-    pub fn mask(&self) -> usize {
+    pub fn slot_mask(&self) -> usize {
         self.entries.len() - 1
     }
 
-    pub fn id(&self, slot: usize) -> u32 {
+    pub fn transition_id(&self, slot: usize) -> u32 {
         self.ids[slot]
     }
 
@@ -170,7 +170,7 @@ impl<I: Input> TransitionTable<I> {
         slot: usize,
         transition: Transition<I>,
         id: u32,
-        evicted: &mut Vec<Evicted>,
+        evicted: &mut Vec<EvictedTransition>,
     ) {
         self.insert_without_growing(slot, transition, id, evicted);
         let is_crowded = self.used * 2 > self.entries.len()
@@ -185,7 +185,7 @@ impl<I: Input> TransitionTable<I> {
         mut slot: usize,
         transition: Transition<I>,
         id: u32,
-        evicted: &mut Vec<Evicted>,
+        evicted: &mut Vec<EvictedTransition>,
     ) {
         if self.entries[slot].node != NodeKey::EMPTY {
             let second = second_slot::<I>(slot, self.entries.len());
@@ -201,8 +201,8 @@ impl<I: Input> TransitionTable<I> {
         self.ids[slot] = id;
     }
 
-    fn remove(&mut self, slot: usize, evicted: &mut Vec<Evicted>) {
-        evicted.push(Evicted {
+    fn remove(&mut self, slot: usize, evicted: &mut Vec<EvictedTransition>) {
+        evicted.push(EvictedTransition {
             id: self.ids[slot],
             count: self.entries[slot].count_or_id,
         });
@@ -210,14 +210,16 @@ impl<I: Input> TransitionTable<I> {
         self.used -= 1;
     }
 
-    fn grow(&mut self, evicted: &mut Vec<Evicted>) {
+    fn grow(&mut self, evicted: &mut Vec<EvictedTransition>) {
         let size = (self.entries.len() * 2).min(self.max_entries);
         let entries = std::mem::replace(&mut self.entries, vec![Transition::default(); size]);
         let ids = std::mem::replace(&mut self.ids, vec![0; size]);
         self.used = 0;
         for (old_slot, (transition, id)) in entries.into_iter().zip(ids).enumerate() {
             if transition.node != NodeKey::EMPTY {
-                let slot = transition.input.slot(transition.node, old_slot, size - 1);
+                let slot = transition
+                    .input
+                    .first_slot(transition.node, old_slot, size - 1);
                 self.insert_without_growing(slot, transition, id, evicted);
             }
         }
@@ -230,9 +232,9 @@ impl<I: Input> TransitionTable<I> {
         slot: usize,
         node: NodeKey,
         input: I,
-        evicted: &mut Vec<Evicted>,
+        evicted: &mut Vec<EvictedTransition>,
     ) {
-        if let Some(slot) = find(&self.entries, slot, node, input) {
+        if let Some(slot) = find_slot(&self.entries, slot, node, input) {
             self.remove(slot, evicted);
         }
     }
@@ -242,7 +244,7 @@ impl<I: Input> TransitionTable<I> {
     }
 
     /// Ids and counts of the transitions with a count.
-    pub fn counts(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    pub fn nonzero_counts(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let entries = self.entries.iter().zip(&self.ids);
         entries
             .filter(|(transition, _)| transition.count_or_id != 0)
@@ -267,7 +269,7 @@ impl<I: Input> TransitionTable<I> {
 
 /// The slot of a transition with the first slot `slot`.
 #[inline(always)]
-pub(super) fn find<I: Input>(
+pub(super) fn find_slot<I: TransitionInput>(
     entries: &[Transition<I>],
     slot: usize,
     node: NodeKey,
@@ -283,7 +285,7 @@ pub(super) fn find<I: Input>(
 
 /// The same slot in a table of 128 TNT transitions, which is too small for two.
 #[inline(always)]
-fn second_slot<I: Input>(slot: usize, entries: usize) -> usize {
+fn second_slot<I: TransitionInput>(slot: usize, entries: usize) -> usize {
     (slot ^ I::SLOT_DISTANCE) & (entries - 1)
 }
 
@@ -295,7 +297,7 @@ mod tests {
     fn node_key_round_trips_through_its_index() {
         for index in [0, 1, 2, 77, 1 << 29, u32::MAX - 1] {
             assert_ne!(NodeKey::from_index(index), NodeKey::EMPTY);
-            assert_eq!(NodeKey::from_index(index).index(), index);
+            assert_eq!(NodeKey::from_index(index).node_index(), index);
         }
     }
 
@@ -317,9 +319,9 @@ mod tests {
         for id in 0..100 {
             let (node, half) = (NodeKey::from_index(id), (id * 37 % 126 + 2) as u8);
             let target = TipTarget(u64::from(id) * 0x1234_5678_9abc);
-            let slot = tnt_slot(node, half, tnt.mask());
+            let slot = tnt_slot(node, half, tnt.slot_mask());
             tnt.insert(slot, transition(node, id, ShortTnt), id, &mut evicted);
-            let slot = target.slot(node, 0, tip.mask());
+            let slot = target.first_slot(node, 0, tip.slot_mask());
             tip.insert(slot, transition(node, id, target), id, &mut evicted);
             inserted.push((node, half, target, id));
         }
@@ -327,16 +329,19 @@ mod tests {
         let evicted_ids: Vec<u32> = evicted.iter().map(|evicted| evicted.id).collect();
         let mut found = 0;
         for (node, half, target, id) in inserted {
-            let slot = tnt_slot(node, half, tnt.mask());
-            if let Some(slot) = find(&tnt.entries, slot, node, ShortTnt) {
-                assert_eq!((tnt.entries[slot].next.0, tnt.id(slot)), (id, id));
+            let slot = tnt_slot(node, half, tnt.slot_mask());
+            if let Some(slot) = find_slot(&tnt.entries, slot, node, ShortTnt) {
+                assert_eq!(
+                    (tnt.entries[slot].next.0, tnt.transition_id(slot)),
+                    (id, id)
+                );
                 found += 1;
             } else {
                 assert!(evicted_ids.contains(&id));
             }
-            let slot = target.slot(node, 0, tip.mask());
-            if let Some(slot) = find(&tip.entries, slot, node, target) {
-                assert_eq!(tip.id(slot), id);
+            let slot = target.first_slot(node, 0, tip.slot_mask());
+            if let Some(slot) = find_slot(&tip.entries, slot, node, target) {
+                assert_eq!(tip.transition_id(slot), id);
                 found += 1;
             } else {
                 assert!(evicted_ids.contains(&id));

@@ -130,7 +130,7 @@ pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) 
     });
     let counter = EdgeCounter::default();
     follow(traced, settings, size, counter, all, |flow, all| {
-        let more = flow.sink_mut().take();
+        let more = flow.sink_mut().take_edges();
         all.edge_hits = sum_edges(&all.edge_hits, &more);
     });
     let mut branches = BranchSink::new(true);

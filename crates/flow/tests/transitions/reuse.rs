@@ -32,8 +32,8 @@ fn maps(each: impl Fn(&mut dyn FnMut(u64, u64, RunEnd, u64))) -> Vec<Vec<u8>> {
             for size in SIZES {
                 let mut map = vec![0; size];
                 each(&mut |from, to, kind, count| {
-                    if which.accepts(kind) {
-                        let at = index.slot(from, to, size as u64 - 1) as usize;
+                    if which.accepts_edge(kind) {
+                        let at = index.bitmap_slot(from, to, size as u64 - 1) as usize;
                         map[at] = add_saturating(map[at], count);
                     }
                 });
@@ -50,7 +50,7 @@ fn interpreted(traced: &Traced, settings: &Settings) -> StreamResults {
         transitions: TransitionLimits::NONE,
         ..*settings
     };
-    let mut totals = StreamDecoder::adding_up(&traced.stream[..], traced.view(), &settings);
+    let mut totals = StreamDecoder::for_totals(&traced.stream[..], traced.view(), &settings);
     while totals.advance() {}
     let mut sink = BranchSink::default();
     sink.set_limit(usize::MAX);
@@ -370,7 +370,7 @@ fn edge_counts_of_a_long_stream_are_those_of_its_tnt_bits() {
             |_, count| sum += count,
         );
         assert_eq!(sum, all);
-        let edges = hits.take();
+        let edges = hits.take_edges();
         let of = |kind: RunEnd| edges.iter().find(|edge| edge.kind == kind as u8);
         assert_eq!(of(RunEnd::Conditional).map(|edge| edge.count), Some(taken));
         assert_eq!(of(RunEnd::Cut).map(|edge| edge.count), Some(all - taken));
@@ -429,15 +429,21 @@ fn bitmap_counters_saturate_and_have_the_classes_of_afl() {
 fn bitmap_hashes_are_those_of_afl_and_libxdc() {
     // 0x401000: 0x40100 ^ 0x40100000 = 0x40140100; 0x401010: 0x40101 ^ 0x40101000 = 0x40141101
     assert_eq!(
-        BitmapHash::Afl.slot(0x401000, 0x401010, 0xffff),
+        BitmapHash::Afl.bitmap_slot(0x401000, 0x401010, 0xffff),
         0x1101 ^ 0x0080
     );
-    assert_eq!(BitmapHash::Afl.slot(0, 0, 0xffff), 0);
+    assert_eq!(BitmapHash::Afl.bitmap_slot(0, 0, 0xffff), 0);
     // small addresses do not reach bit 31: 1 * k and (2 * k) >> 1, which is k without bit 63
     let k: u64 = 0x7fb5_d329_728e_a185;
-    assert_eq!(BitmapHash::Libxdc.slot(0, 1, u64::MAX), k & 0xffff_ffff);
-    assert_eq!(BitmapHash::Libxdc.slot(2, 1, u64::MAX), 0);
-    assert_eq!(BitmapHash::Libxdc.slot(0, 3, 0xff), (3 * 0x85) & 0xff);
+    assert_eq!(
+        BitmapHash::Libxdc.bitmap_slot(0, 1, u64::MAX),
+        k & 0xffff_ffff
+    );
+    assert_eq!(BitmapHash::Libxdc.bitmap_slot(2, 1, u64::MAX), 0);
+    assert_eq!(
+        BitmapHash::Libxdc.bitmap_slot(0, 3, 0xff),
+        (3 * 0x85) & 0xff
+    );
 }
 
 /// A stream: its choices, its damage, the index of the code with which it is decoded, the time at which a child with
@@ -505,9 +511,9 @@ fn code_cache_moves_from_one_decoder_to_the_next() {
         let mut flow = StreamDecoder::with_sink(stream, spaces, &Settings::default(), CountingSink);
         while flow.advance() {}
         assert_eq!(flow.counts().conditional, 6);
-        sizes.push(pool.size());
+        sizes.push(pool.size_in_bytes());
         drop(flow);
-        sizes.push(pool.size());
+        sizes.push(pool.size_in_bytes());
     }
     assert!(sizes[1] > 0);
     assert_eq!(sizes, [0, sizes[1]].repeat(3));

@@ -2,7 +2,7 @@
 //!
 //! QEMU calls one of three functions at the start of each block; `on_translation` chooses which. All of them try the
 //! cheap cases first and fall through to the next, more general function. The last one is always
-//! `lifecycle::follow_block`, which handles everything.
+//! `lifecycle::follow_thread_to_block`, which handles everything.
 //!
 //! * **Tracing.** `on_block` handles blocks that produce no packet (`Thread::follow_quietly`), which are nearly all.
 //!   `follow_less_common_block` adds calls, compressed returns, full TNT packets and REP iterations.
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 
 use crate::interface::guest_state::QemuCpuState;
 use crate::interface::plugin_api::{PluginId, PluginInsn, PluginTb};
-use crate::process::lifecycle::{self, follow_block};
+use crate::process::lifecycle::{self, follow_thread_to_block};
 use crate::shared::block_ring::{self, WRITE_POSITION};
 use crate::shared::shared_state::{
     current_thread, is_multithreaded, shared, thread_of, FIRST_THREAD,
@@ -51,8 +51,8 @@ global_asm!(
     sym on_block,
 );
 
-/// Goes on to a block by `follow` and returns, if the thread has begun and needs no attention and the block has no mark
-/// except `ignored`. A macro, because as an inline function it needs one more callee-saved register.
+/// Goes on to a block by `follow_transition` and returns, if the thread has begun and needs no attention and the block
+/// has no mark except `ignored`. A macro, because as an inline function it needs one more callee-saved register.
 macro_rules! try_short_path {
     ($vcpu:ident, $block:ident, $ignored:expr, $follow:ident) => {
         let thread = thread_of($vcpu);
@@ -102,7 +102,7 @@ pub(super) extern "C" fn follow_any_block(
     }
     // SAFETY: the vCPU's own thread calls, with a leaked block.
     let (thread, block) = unsafe { (&mut *thread, &*block) };
-    follow_block(thread, block);
+    follow_thread_to_block(thread, block);
 }
 
 /// Handles the start of an instruction, where the truth comes from instructions.
@@ -239,7 +239,7 @@ pub(crate) extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
         let (start, count) = shared.api.block_start_and_count(tb);
         let block = if start >= VSYSCALL {
             // The vsyscall page cannot be read.
-            shared.register_block(TranslationBlock::vsyscall(start))
+            shared.register_block(TranslationBlock::vsyscall_block(start))
         } else {
             let mut sizes = Vec::with_capacity(count);
             let mut code = Vec::with_capacity(8 * count);

@@ -48,7 +48,7 @@ pub(crate) extern "C" fn on_syscall(
     warn_if_unsupported(shared, thread, number, [a1, a2, a3, a4, a5, a6]);
     thread.enter_kernel();
     fault_causes::clear_signal_notes();
-    shared.clock.publish(thread.now());
+    shared.clock.publish_clock(thread.clock_in_instructions());
     thread.count_towards_window(shared);
     let own_files = [&shared.link.socket, &lifecycle::LIFELINE];
     for file in own_files {
@@ -133,7 +133,7 @@ pub(crate) extern "C" fn on_syscall_return(_id: PluginId, vcpu: u32, number: i64
     }
     let [socket, lifeline] = cut_off;
     if socket {
-        if let Err(error) = shared.link.reconnect() {
+        if let Err(error) = shared.link.reconnect_to_recorder() {
             exit_with_error(&format!("the recorder is gone: {error}"));
         }
     }
@@ -227,9 +227,9 @@ fn closed_descriptors(number: i64, a1: u64, a2: u64, a3: u64) -> Option<(u64, u6
 
 fn report_thread_name(shared: &SharedState, thread: &Thread, name: u64) {
     if let Some(name) = guest_state::read_c_string(name, 4096) {
-        let mut message = new_message(EventKind::Comm, thread.tid, thread.now());
+        let mut message = new_message(EventKind::Comm, thread.tid, thread.clock_in_instructions());
         message.ip = shared.pid().into();
-        shared.send(message, &name[..name.len().min(15)]);
+        shared.send_message(message, &name[..name.len().min(15)]);
     }
 }
 
@@ -256,7 +256,7 @@ fn warn_if_unsupported(shared: &SharedState, thread: &Thread, number: i64, argum
         return;
     };
     if WARNED.fetch_or(1 << index, Ordering::Relaxed) >> index & 1 == 0 {
-        shared.warn(thread.tid, thread.now(), WARNINGS[index]);
+        shared.send_warning(thread.tid, thread.clock_in_instructions(), WARNINGS[index]);
     }
 }
 

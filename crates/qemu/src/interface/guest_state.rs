@@ -71,7 +71,7 @@ impl CpuState {
     }
 
     /// Returns the thread's RIP. It is current only while QEMU's own code runs, not in a callback of generated code.
-    pub(crate) fn rip(&self) -> Option<u64> {
+    pub(crate) fn read_rip(&self) -> Option<u64> {
         Some(self.read_state()?.rip)
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct PluginInsn {
 pub(crate) type OnExecution = unsafe extern "C" fn(u32, *mut c_void);
 
 /// The functions that QEMU calls for the whole plugin.
-pub(crate) struct Callbacks {
+pub(crate) struct PluginCallbacks {
     pub(crate) translation: *const c_void,
     pub(crate) syscall: *const c_void,
     pub(crate) syscall_return: *const c_void,
@@ -73,7 +73,7 @@ pub(crate) fn requested_version() -> c_int {
 
 impl PluginApi {
     /// Looks up all functions for a QEMU of interface version `current`; fails with the name of the first missing one.
-    pub(crate) fn load(current: c_int) -> Result<PluginApi, &'static str> {
+    pub(crate) fn load_functions(current: c_int) -> Result<PluginApi, &'static str> {
         // SAFETY: the types are those of the interface at that version.
         unsafe {
             Ok(PluginApi {
@@ -97,7 +97,12 @@ impl PluginApi {
     }
 
     /// Registers callbacks: `plain` have the signatures of versions up to 6, `with_data` those of version 7.
-    pub(crate) fn register(&self, id: PluginId, plain: &Callbacks, with_data: &Callbacks) {
+    pub(crate) fn register_callbacks(
+        &self,
+        id: PluginId,
+        plain: &PluginCallbacks,
+        with_data: &PluginCallbacks,
+    ) {
         let callbacks = if self.callbacks_get_data {
             with_data
         } else {

@@ -211,7 +211,7 @@ pub(crate) fn wrap_after_sigaction(signal: c_int) {
 
 /// Returns whether `handler` is the plugin's wrapper.
 fn is_wrapper(handler: usize) -> bool {
-    handler == wrapper as SignalHandler as usize
+    handler == signal_handler_wrapper as SignalHandler as usize
 }
 
 /// Wraps QEMU's handler of the kernel's `signal`, if QEMU has one.
@@ -219,7 +219,7 @@ fn wrap_handler(signal: c_int) {
     if FAULT_SIGNALS.contains(&signal) {
         return;
     }
-    replace_handler(signal, wrapper, |handler| {
+    replace_handler(signal, signal_handler_wrapper, |handler| {
         let order = Ordering::Relaxed;
         let known = QEMU_HANDLER.compare_exchange(0, handler, order, order);
         known.map_or_else(|of_qemu| of_qemu == handler, |_| true)
@@ -249,7 +249,7 @@ pub(crate) fn replace_handler(
     }
 }
 
-extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+extern "C" fn signal_handler_wrapper(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's siginfo and context, whose mask it restores; and QEMU's handler.
     unsafe {
         if forward_to_exec_thread(signal, info) {

@@ -150,21 +150,29 @@ fn exec_qemu(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> i
 
 /// Warns that QEMU will run the program unrecorded.
 fn leave_unrecorded(shared: &SharedState, thread: &mut Thread, path: &[u8], why: &str) {
-    let mut message = new_message(EventKind::Warning, thread.tid, thread.now());
+    let mut message = new_message(
+        EventKind::Warning,
+        thread.tid,
+        thread.clock_in_instructions(),
+    );
     message.flags = flag::WARNING_LEAVES;
     message.ip = shared.pid().into();
     let text = format!("{} runs unrecorded: {why}", String::from_utf8_lossy(path));
-    shared.send(message, text.as_bytes());
-    thread.flush(shared);
+    shared.send_message(message, text.as_bytes());
+    thread.send_buffered_records(shared);
     thread.call.leaves = true;
 }
 
 /// Reports that the exec has failed and the program continues, recorded.
 pub(crate) fn report_failed_exec(shared: &SharedState, thread: &Thread) {
-    let mut message = new_message(EventKind::Warning, thread.tid, thread.now());
+    let mut message = new_message(
+        EventKind::Warning,
+        thread.tid,
+        thread.clock_in_instructions(),
+    );
     message.flags = flag::WARNING_STAYS;
     message.ip = shared.pid().into();
-    shared.send(message, b"its exec failed, and the process stays recorded");
+    shared.send_message(message, b"its exec failed, and the process stays recorded");
 }
 
 /// Scripts with scripts as interpreters, as many as the kernel follows.
@@ -381,18 +389,20 @@ fn interpreter_path(file: &File, head: &[u8; ELF_HEADER_SIZE]) -> Option<Option<
         return None;
     }
     let mut segments = vec![0; count * PROGRAM_HEADER_SIZE];
-    file.read_exact_at(&mut segments, word(head, 32)?).ok()?;
+    file.read_exact_at(&mut segments, read_u64_at(head, 32)?)
+        .ok()?;
     let is_loader = |segment: &&[u8]| segment.starts_with(&PT_INTERP.to_le_bytes());
     let Some(segment) = segments.chunks_exact(PROGRAM_HEADER_SIZE).find(is_loader) else {
         return Some(None);
     };
-    let mut path = vec![0; word(segment, 32)?.min(MAX_INTERPRETER_PATH) as usize];
-    file.read_exact_at(&mut path, word(segment, 8)?).ok()?;
+    let mut path = vec![0; read_u64_at(segment, 32)?.min(MAX_INTERPRETER_PATH) as usize];
+    file.read_exact_at(&mut path, read_u64_at(segment, 8)?)
+        .ok()?;
     path.truncate(path.iter().position(|&byte| byte == 0)?);
     Some(Some(path))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
+fn read_u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 

@@ -52,10 +52,10 @@ impl ExecutionPoint {
     ///
     /// # Safety
     /// `thread` is the calling thread.
-    unsafe fn current(thread: *const Thread) -> ExecutionPoint {
-        match block_ring::position() {
+    unsafe fn current_point(thread: *const Thread) -> ExecutionPoint {
+        match block_ring::current_position() {
             Some(mark) => ExecutionPoint::InRing(mark),
-            None => ExecutionPoint::Followed((*thread).block, (*thread).retired()),
+            None => ExecutionPoint::Followed((*thread).block, (*thread).retired_instructions()),
         }
     }
 }
@@ -109,7 +109,7 @@ extern "C" fn fault_handler(signal: c_int, info: *mut siginfo_t, context: *mut c
                     code: info.si_code,
                     address: info.si_addr() as u64,
                 },
-                point: ExecutionPoint::current(thread),
+                point: ExecutionPoint::current_point(thread),
             }));
             let bit = signal_bit(signal);
             let other_bits = SENT_SIGNALS.get() & !bit;
@@ -142,7 +142,7 @@ fn is_qemu_thread_mask(blocked: u64) -> bool {
 /// # Safety
 /// `thread` is the calling thread.
 pub(crate) unsafe fn kernel_report(thread: *const Thread, signal: c_int) -> Option<FaultCause> {
-    let point = ExecutionPoint::current(thread);
+    let point = ExecutionPoint::current_point(thread);
     let sent = |note: &SignalNote| note.cause.code <= 0;
     let here = |note: &SignalNote| note.signal == signal && (note.point == point || sent(note));
     LAST_SIGNAL.get().filter(here).map(|note| note.cause)

@@ -2,7 +2,7 @@
 //!
 //! * The process starts, a thread starts, a thread forks. The lock stays held over a fork; the child starts a recording
 //!   of its own.
-//! * A thread goes on to its next block, whatever that block is (`follow_block`).
+//! * A thread goes on to its next block, whatever that block is (`follow_thread_to_block`).
 //! * All threads stop where they are: by exit, a deadly signal or an exec.
 //! * The process dies with its recorder, as a traced program dies with its tracer. A thread that sends notices a dead
 //!   recorder itself, but one that waits in the kernel would wait on. The recorder therefore holds a named pipe open
@@ -35,8 +35,8 @@ use crate::shared::shared_state::{
 use crate::shared::signal_frames::is_fault_signal;
 use crate::thread::executed_path::ExecutedPath;
 use crate::thread::thread_state::{
-    InheritedState, Thread, ThreadOptions, WindowPosition, ATTEND_EDGE, ATTEND_STOP, ATTEND_SWITCH,
-    MODE_CLAIMED, MODE_KERNEL, MODE_PARKED, MODE_USER, NEVER_TRACED,
+    StateKeptOverExec, Thread, ThreadOptions, WindowPosition, ATTEND_EDGE, ATTEND_STOP,
+    ATTEND_SWITCH, MODE_CLAIMED, MODE_KERNEL, MODE_PARKED, MODE_USER, NEVER_TRACED,
 };
 use crate::thread::translation_block::{
     TranslationBlock, HANDLER_ENTRY, IN_VSYSCALL, SINGLE_INSTRUCTION, WINDOW_START, WINDOW_STOP,
@@ -48,23 +48,26 @@ pub(crate) fn start_process(
     api: PluginApi,
     mut config: RecordingConfig,
 ) -> Result<&'static SharedState, String> {
-    let link = RecorderLink::connect(&config.folder)
+    let link = RecorderLink::connect_to_recorder(&config.folder)
         .map_err(|error| format!("no recorder answers: {error}"))?;
     hold_lifeline(&config.folder);
     let clock = SharedClock::open(&config.folder.join("clock"), config.tsc_tick())
         .map_err(|error| format!("clock: {error}"))?;
     let (pid, tid) = process_and_thread_id();
-    if config.ring_blocks > 0 && !block_ring::prepare(config.ring_blocks, follow_block) {
+    if config.ring_blocks > 0
+        && !block_ring::allocate_ring(config.ring_blocks, follow_thread_to_block)
+    {
         config.ring_blocks = 0;
     }
     let shared = SharedState::initialize(api, config, link, clock)?;
     if shared.config.only_counts() {
-        shared
-            .with_locked(|locked| locked.counters = Some(BlockCounters::create(&shared.link, pid)));
-        FIRST_THREAD.prepare();
+        shared.with_locked(|locked| {
+            locked.counters = Some(BlockCounters::create_counters_file(&shared.link, pid))
+        });
+        FIRST_THREAD.mark_outside_user_code();
     }
-    let now = shared.clock.latest() + shared.clock.tsc_tick;
-    shared.clock.publish(now);
+    let now = shared.clock.latest_clock() + shared.clock.tsc_tick;
+    shared.clock.publish_clock(now);
     for (kind, blob) in [
         (EventKind::Exec, &shared.config.program),
         (EventKind::Comm, &shared.config.comm),
@@ -72,10 +75,10 @@ pub(crate) fn start_process(
         let mut message = new_message(kind, tid, now);
         message.ip = pid.into();
         message.flags = 1;
-        shared.send(message, blob);
+        shared.send_message(message, blob);
     }
     if let Some(warning) = exec::privilege_warning(&shared.config.program) {
-        shared.warn(tid, now, &warning);
+        shared.send_warning(tid, now, &warning);
     }
     install_fork_handlers();
     Ok(shared)
@@ -113,14 +116,14 @@ pub(crate) fn begin_thread(vcpu: u32, state: *const QemuCpuState) -> *mut Thread
     let shared = shared();
     let (pid, tid) = process_and_thread_id();
     let mut thread = new_thread(shared, CpuState::new(state), tid);
-    thread.raise_clock(shared.clock.latest() + shared.clock.tsc_tick);
-    shared.clock.publish(thread.now());
+    thread.raise_clock(shared.clock.latest_clock() + shared.clock.tsc_tick);
+    shared.clock.publish_clock(thread.clock_in_instructions());
     let parent = shared.with_locked(|locked| locked.parent_of_next);
     if parent == 0 {
         signals::catch_terminating_signals();
         fault_causes::wrap_fault_handlers();
         signals::wrap_all_handlers();
-        thread.continue_from(shared.config.inherited);
+        thread.restore_state_after_exec(shared.config.inherited);
     }
     announce_thread(shared, &thread, parent, pid);
     let thread = if parent == 0 {
@@ -143,10 +146,10 @@ pub(super) fn announce_thread(shared: &SharedState, thread: &Thread, parent: u32
     let mut message = thread.new_message(EventKind::Thread);
     message.target = parent.into();
     message.extra = parent_pid.into();
-    shared.send(message, &[]);
+    shared.send_message(message, &[]);
     if thread.truth.is_written() {
         let record = ExecutedPath::thread_record(thread.tid, shared.pid());
-        shared.send(thread.new_message(MessageKind::Truth), &record);
+        shared.send_message(thread.new_message(MessageKind::Truth), &record);
     }
 }
 
@@ -165,19 +168,25 @@ pub(crate) fn forget_thread(vcpu: u32, thread: *mut Thread) {
 /// Registers the handlers that every fork of the process calls.
 pub(super) fn install_fork_handlers() {
     // SAFETY: the handlers are functions without arguments.
-    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+    unsafe {
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(after_fork_in_parent),
+            Some(after_fork_in_child),
+        )
+    };
 }
 
 extern "C" fn before_fork() {
-    shared().lock.acquire();
+    shared().lock.lock_mutex();
 }
 
-extern "C" fn in_parent() {
-    shared().lock.release();
+extern "C" fn after_fork_in_parent() {
+    shared().lock.unlock_mutex();
 }
 
 /// Starts the recording of the child: only the calling thread is left, with a new number.
-extern "C" fn in_child() {
+extern "C" fn after_fork_in_child() {
     let shared = shared();
     let parent_pid = shared.pid();
     let (pid, tid) = process_and_thread_id();
@@ -192,7 +201,7 @@ extern "C" fn in_child() {
     if let Some(counters) = &mut locked.counters {
         counters.recreate_after_fork(&shared.link, pid);
     }
-    shared.lock.release();
+    shared.lock.unlock_mutex();
     keep_only_thread(me);
     block_ring::reset_in_child();
     reset_in_child();
@@ -204,11 +213,11 @@ extern "C" fn in_child() {
     }
     // SAFETY: our own thread, which is in the fork system call.
     let thread = unsafe { &mut *me };
-    let (parent, was) = (thread.tid, thread.now());
+    let (parent, was) = (thread.tid, thread.clock_in_instructions());
     *thread = new_thread(shared, thread.cpu, tid);
     thread.mode.store(MODE_KERNEL, Ordering::Relaxed);
-    thread.raise_clock(shared.clock.latest().max(was) + shared.clock.tsc_tick);
-    shared.clock.publish(thread.now());
+    thread.raise_clock(shared.clock.latest_clock().max(was) + shared.clock.tsc_tick);
+    shared.clock.publish_clock(thread.clock_in_instructions());
     announce_thread(shared, thread, parent, parent_pid);
     shared.with_locked(|locked| thread.set_address_ranges(&locked.ranges));
     thread.write_initial_tracing();
@@ -216,23 +225,23 @@ extern "C" fn in_child() {
 
 /// Follows the thread to `block`. The functions in `callbacks::blocks` are shortcuts for common cases.
 #[inline(always)]
-pub(crate) fn follow_block(thread: &mut Thread, block: &'static TranslationBlock) {
+pub(crate) fn follow_thread_to_block(thread: &mut Thread, block: &'static TranslationBlock) {
     let marks = block.marks.load(Ordering::Relaxed) & !SINGLE_INSTRUCTION;
-    if marks == 0 && thread.follow(block) {
+    if marks == 0 && thread.follow_transition(block) {
         thread.block = block;
         // Checked after the transition: what was due at the end of the last block is due here.
         if thread.attention.load(Ordering::Relaxed) != 0 {
             handle_attention(thread, block, false);
         }
     } else {
-        follow_unusual_block(thread, block);
+        follow_thread_to_unusual_block(thread, block);
     }
     thread.update_quiet_limit();
 }
 
 #[cold]
 #[inline(never)]
-fn follow_unusual_block(thread: &mut Thread, block: &'static TranslationBlock) {
+fn follow_thread_to_unusual_block(thread: &mut Thread, block: &'static TranslationBlock) {
     let start = block.start;
     let entered = || {
         let registers = thread.cpu.handler_registers();
@@ -254,7 +263,7 @@ fn follow_unusual_block(thread: &mut Thread, block: &'static TranslationBlock) {
         thread.leave_by_signal(what);
     }
     let begins = thread.is_outside();
-    if !thread.follow(block) && !thread.enter_or_restart_at(start) {
+    if !thread.follow_transition(block) && !thread.enter_or_restart_at(start) {
         if thread.block.first_refused < thread.block.instructions {
             thread.lose_path(REFUSED_INSTRUCTION);
         } else {
@@ -323,7 +332,7 @@ pub(crate) fn stop_others(status: u32) {
 
 /// Ends the recording of all threads before an exec, and returns the state for the new program, which runs in the first
 /// thread.
-pub(crate) fn stop_for_exec(thread: &mut Thread) -> InheritedState {
+pub(crate) fn stop_for_exec(thread: &mut Thread) -> StateKeptOverExec {
     let pid = shared().pid();
     let mut inherited = shared().with_locked(|locked| locked.first_thread_state);
     stop_other_threads(false, |other| {
@@ -348,13 +357,14 @@ pub(crate) unsafe fn end_by_signal(thread: *mut Thread, signal: i32) {
     let report = fault_causes::kernel_report(thread, signal);
     block_ring::close(thread);
     let thread = &mut *thread;
-    if let (false, Some(ip)) = (thread.is_outside(), thread.cpu.rip()) {
+    if let (false, Some(ip)) = (thread.is_outside(), thread.cpu.read_rip()) {
         if let Some(cause) = fault_causes::fault_cause(thread, signal, ip, report) {
-            let mut message = new_message(EventKind::Fault, thread.tid, thread.now());
+            let mut message =
+                new_message(EventKind::Fault, thread.tid, thread.clock_in_instructions());
             message.ip = ip;
             message.target = cause.address;
             message.extra = u64::from(signal as u32) | u64::from(cause.code as u32) << 32;
-            shared().send(message, &[]);
+            shared().send_message(message, &[]);
         }
     }
     thread.leave_at_current_ip(is_fault_signal(signal));
@@ -414,7 +424,7 @@ fn stop_other_threads(excluded: bool, mut work: impl FnMut(&mut Thread)) {
                 // SAFETY: the tid never changes.
                 let tid = unsafe { (*thread).tid };
                 let text = "a thread ran on while its process ended: its end is missing";
-                shared.warn(tid, shared.clock.latest(), text);
+                shared.send_warning(tid, shared.clock.latest_clock(), text);
                 break;
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -457,7 +467,7 @@ fn wait_for_process_end() -> ! {
 const NAME: &str = "alive";
 const F_SETSIG: c_int = 10;
 
-pub(crate) static LIFELINE: HiddenDescriptor = HiddenDescriptor::none();
+pub(crate) static LIFELINE: HiddenDescriptor = HiddenDescriptor::no_descriptor();
 /// Identifies the pipe: the program may have closed it and reused its number.
 static INODE: AtomicU64 = AtomicU64::new(0);
 
@@ -468,8 +478,8 @@ pub(crate) fn hold_lifeline(folder: &Path) {
     };
     // SAFETY: calls on a path that ends with NUL and on files of our own.
     unsafe {
-        let inherited = LIFELINE.release();
-        if inherited >= 0 && inode(inherited) == Some(INODE.load(Ordering::Relaxed)) {
+        let inherited = LIFELINE.release_file();
+        if inherited >= 0 && inode_of_file(inherited) == Some(INODE.load(Ordering::Relaxed)) {
             libc::close(inherited);
         }
         let file = libc::open(
@@ -479,16 +489,16 @@ pub(crate) fn hold_lifeline(folder: &Path) {
         if file < 0 {
             return;
         }
-        LIFELINE.adopt(file);
+        LIFELINE.adopt_file(file);
         let file = LIFELINE.get();
-        INODE.store(inode(file).unwrap_or(0), Ordering::Relaxed);
+        INODE.store(inode_of_file(file).unwrap_or(0), Ordering::Relaxed);
         libc::fcntl(file, libc::F_SETOWN, libc::getpid());
         libc::fcntl(file, F_SETSIG, libc::SIGKILL);
         libc::fcntl(file, libc::F_SETFL, libc::O_NONBLOCK | libc::O_ASYNC);
     }
 }
 
-fn inode(file: c_int) -> Option<u64> {
+fn inode_of_file(file: c_int) -> Option<u64> {
     // SAFETY: fills in a value of our own.
     unsafe {
         let mut found: libc::stat = std::mem::zeroed();

@@ -76,7 +76,7 @@ pub(crate) struct BlockCounters {
 
 impl BlockCounters {
     /// Creates an empty file and sends its descriptor to the recorder.
-    pub(crate) fn create(link: &RecorderLink, pid: u32) -> BlockCounters {
+    pub(crate) fn create_counters_file(link: &RecorderLink, pid: u32) -> BlockCounters {
         let (base, tables) = create_file(link, pid, std::ptr::null_mut(), MAX_TABLES);
         let new = BlockCounters {
             base,
@@ -96,9 +96,10 @@ impl BlockCounters {
     /// Gives a forked child a file of its own, with the parent's blocks and no counts.
     pub(crate) fn recreate_after_fork(&mut self, link: &RecorderLink, pid: u32) {
         self.ended = EndedTotals::default();
-        let blocks = self.bytes(BLOCKS_AT, self.blocks * BLOCK_SIZE).to_vec();
+        let blocks = self.bytes_at(BLOCKS_AT, self.blocks * BLOCK_SIZE).to_vec();
         (self.base, self.tables) = create_file(link, pid, self.base, self.tables);
-        self.bytes(BLOCKS_AT, blocks.len()).copy_from_slice(&blocks);
+        self.bytes_at(BLOCKS_AT, blocks.len())
+            .copy_from_slice(&blocks);
         for (index, mapped) in self.mappings.iter().enumerate() {
             self.write_mapping(index, mapped);
         }
@@ -166,7 +167,7 @@ impl BlockCounters {
         } else {
             (start, mapping)
         };
-        let record = self.bytes(BLOCKS_AT + number * BLOCK_SIZE, BLOCK_SIZE);
+        let record = self.bytes_at(BLOCKS_AT + number * BLOCK_SIZE, BLOCK_SIZE);
         record[..8].copy_from_slice(&start.to_le_bytes());
         record[8..12].copy_from_slice(&mapping.to_le_bytes());
         record[12..14].copy_from_slice(&(count as u16).to_le_bytes());
@@ -181,8 +182,8 @@ impl BlockCounters {
     /// Returns a table of counters for a thread.
     pub(crate) fn new_table(&mut self, tid: u32) -> *const Counter {
         for index in FIRST_THREAD_TABLE..self.tables {
-            if self.words(TIDS_AT, self.tables)[index] == 0 {
-                self.words(TIDS_AT, self.tables)[index] = tid.into();
+            if self.words_at(TIDS_AT, self.tables)[index] == 0 {
+                self.words_at(TIDS_AT, self.tables)[index] = tid.into();
                 return self.counters_of_table(index);
             }
         }
@@ -201,7 +202,7 @@ impl BlockCounters {
             if first | other == 0 {
                 continue;
             }
-            let record = self.bytes(BLOCKS_AT + number * BLOCK_SIZE, BLOCK_SIZE);
+            let record = self.bytes_at(BLOCKS_AT + number * BLOCK_SIZE, BLOCK_SIZE);
             let count = u64::from(u16::from_le_bytes([record[12], record[13]]));
             let unfinished = u64::from(record[14] == BlockExit::Repeat as u8);
             let (exit, in_file) = (usize::from(record[14]), record[8..12] != [0xff; 4]);
@@ -217,12 +218,12 @@ impl BlockCounters {
                 own[way].store(0, Ordering::Relaxed);
             }
         }
-        let sums = self.words(ENDED_AT, 2 + 2 * EXIT_COUNT);
+        let sums = self.words_at(ENDED_AT, 2 + 2 * EXIT_COUNT);
         sums[..2].copy_from_slice(&[self.ended.instructions, self.ended.system_calls]);
         for (word, sum) in sums[2..].iter_mut().zip(self.ended.exits.iter().flatten()) {
             *word = *sum;
         }
-        let tids = self.words(TIDS_AT, self.tables);
+        let tids = self.words_at(TIDS_AT, self.tables);
         match tids.iter_mut().find(|word| **word == u64::from(tid)) {
             Some(word) => *word = 0,
             // SAFETY: `new_table` mapped it for this thread.
@@ -235,7 +236,7 @@ impl BlockCounters {
 
     fn write_head(&self) {
         let head = [MAGIC, self.blocks as u64, self.mappings.len() as u64];
-        let words = self.words(0, 4);
+        let words = self.words_at(0, 4);
         words[..3].copy_from_slice(&head);
         words[3] = self.tables as u64;
     }
@@ -244,8 +245,8 @@ impl BlockCounters {
         let at = MAPPINGS_AT + index * MAPPING_SIZE;
         let length = mapped.path.len();
         let head = [mapped.start, mapped.end, mapped.offset, length as u64];
-        self.words(at, head.len()).copy_from_slice(&head);
-        self.bytes(at + PATH_AT, length)
+        self.words_at(at, head.len()).copy_from_slice(&head);
+        self.bytes_at(at + PATH_AT, length)
             .copy_from_slice(&mapped.path);
     }
 
@@ -255,13 +256,13 @@ impl BlockCounters {
     }
 
     #[allow(clippy::mut_from_ref)] // the holder of the lock has all of it
-    fn bytes(&self, at: usize, size: usize) -> &mut [u8] {
+    fn bytes_at(&self, at: usize, size: usize) -> &mut [u8] {
         // SAFETY: all offsets are within the mapping, and the lock is held.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(at), size) }
     }
 
     #[allow(clippy::mut_from_ref)] // as above
-    fn words(&self, at: usize, count: usize) -> &mut [u64] {
+    fn words_at(&self, at: usize, count: usize) -> &mut [u64] {
         // SAFETY: as above; callers pass multiples of eight.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(at).cast(), count) }
     }
@@ -279,7 +280,7 @@ fn create_file(link: &RecorderLink, pid: u32, old: *mut u8, tables: usize) -> (*
                 let mut message = new_message(EventKind::Warning, pid, 0);
                 message.flags = flag::WARNING_UNCOUNTED;
                 let text = format!("the counts of process {pid} are missing: {error}");
-                link.send(message, text.as_bytes());
+                link.send_message(message, text.as_bytes());
                 return (map_anonymous(old, size), tables);
             }
             Err(_) => tables /= 2,
@@ -295,7 +296,7 @@ fn map_new_file(link: &RecorderLink, pid: u32, old: *mut u8, size: usize) -> io:
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
-        let mapped = resize(file, size).and_then(|()| map_at(old, size, file));
+        let mapped = resize_file(file, size).and_then(|()| map_at(old, size, file));
         if mapped.is_ok() {
             let mut message = new_message(MessageKind::Counts, pid, 0);
             message.ip = pid.into();
@@ -307,7 +308,7 @@ fn map_new_file(link: &RecorderLink, pid: u32, old: *mut u8, size: usize) -> io:
 }
 
 /// Exceeding RLIMIT_FSIZE would end the process by a signal.
-unsafe fn resize(file: c_int, size: usize) -> io::Result<()> {
+unsafe fn resize_file(file: c_int, size: usize) -> io::Result<()> {
     let mut limit: libc::rlimit = std::mem::zeroed();
     libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit);
     let raised = libc::rlimit {

@@ -60,7 +60,7 @@ impl SharedState {
                     .for_each(|other| other.leave_ring_path()),
             }
             if handler {
-                block.mark(HANDLER_ENTRY);
+                block.add_marks(HANDLER_ENTRY);
             }
             locked.edge_addresses.mark_block(block);
             known.push(block);
@@ -70,7 +70,7 @@ impl SharedState {
                     let there = locked.blocks.get(&start).into_iter().flatten();
                     there
                         .filter(|other| other.instructions == 1)
-                        .for_each(|other| other.mark(SINGLE_INSTRUCTION));
+                        .for_each(|other| other.add_marks(SINGLE_INSTRUCTION));
                 }
             }
             block
@@ -81,7 +81,7 @@ impl SharedState {
         // Code that a thread executes before its next switch is older than this change, code after that switch is
         // newer.
         let me = current_thread();
-        let mut time = self.clock.latest();
+        let mut time = self.clock.latest_clock();
         for &thread in &locked.live_threads {
             // SAFETY: threads are never freed, and these two fields are atomic.
             let (attention, clock) = unsafe { (&(*thread).attention, &(*thread).clock) };
@@ -91,7 +91,7 @@ impl SharedState {
             time = time.max(clock.load(Ordering::Relaxed) + ahead);
         }
         time += self.clock.tsc_tick;
-        self.clock.publish(time);
+        self.clock.publish_clock(time);
         let tid = if me.is_null() {
             process_and_thread_id().1
         } else {
@@ -121,7 +121,7 @@ impl SharedState {
         message.flags = flags;
         message.ip = address;
         message.extra = self.pid().into();
-        self.send(message, bytes);
+        self.send_message(message, bytes);
     }
 
     fn send_mapping(
@@ -137,11 +137,11 @@ impl SharedState {
         message.extra = self.pid().into();
         let mut blob = mapped.to_blob();
         let Some(contents) = contents else {
-            return self.send(message, &blob);
+            return self.send_message(message, &blob);
         };
         message.flags = flag::MMAP_WITH_CONTENTS;
         blob.extend(&contents.head);
-        self.send(message, &blob);
+        self.send_message(message, &blob);
         for (part, at) in contents
             .code
             .chunks(MAX_MESSAGE)
@@ -161,7 +161,7 @@ impl SharedState {
         self.with_locked(|locked| {
             if let Some(handler) = locked.handlers.record_action(signal, action) {
                 for block in locked.blocks.get(&handler.address).into_iter().flatten() {
-                    block.mark(HANDLER_ENTRY);
+                    block.add_marks(HANDLER_ENTRY);
                 }
             }
         });

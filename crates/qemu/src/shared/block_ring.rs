@@ -49,12 +49,12 @@ static TIMES_OPENED: AtomicU64 = AtomicU64::new(0);
 pub(crate) type RingPosition = (usize, u32, u64);
 
 /// Returns the current point; None if the ring is closed.
-pub(crate) fn position() -> Option<RingPosition> {
+pub(crate) fn current_position() -> Option<RingPosition> {
     let position = WRITE_POSITION.0.get();
     (position != 0).then(|| {
         (
             position,
-            CHUNKS.full(),
+            CHUNKS.full_chunk_count(),
             TIMES_OPENED.load(Ordering::Relaxed),
         )
     })
@@ -66,8 +66,10 @@ pub(crate) fn is_open() -> bool {
 
 /// Allocates a ring with `entries` entries in each chunk; false if there is no memory. `follow_block` follows blocks
 /// that the fast paths do not handle.
-pub(crate) fn prepare(entries: usize, follow_block: FollowBlock) -> bool {
-    set_follow_block(follow_block) && block_arena::reserve() && CHUNKS.prepare(entries)
+pub(crate) fn allocate_ring(entries: usize, follow_block: FollowBlock) -> bool {
+    set_follow_block(follow_block)
+        && block_arena::reserve_address_space()
+        && CHUNKS.allocate_chunks(entries)
 }
 
 /// Opens the ring, unless the next block of the thread needs more than to be followed.
@@ -101,7 +103,7 @@ pub(crate) fn close(thread: *mut Thread) {
     // SAFETY: this thread holds the lock for the thread's state.
     let work = |entries: &[BlockId]| unsafe { follow_entries(&mut *thread, entries) };
     // SAFETY: what is before `position` has been written.
-    CHUNKS.drain(work, || work(unsafe { CHUNKS.entries_before(position) }));
+    CHUNKS.follow_full_chunks(work, || work(unsafe { CHUNKS.entries_before(position) }));
 }
 
 /// Resets the ring in a forked child, which has no consumer.
@@ -212,9 +214,9 @@ const WAKE_AT: u32 = 4;
 /// Tests use smaller chunks, for which the consumer is always woken.
 const SMALL_CHUNK: usize = 256;
 
-static CHUNKS: Chunks = Chunks::new();
+static CHUNKS: RingChunks = RingChunks::new();
 
-struct Chunks {
+struct RingChunks {
     base: AtomicUsize,
     /// Entries of a chunk that are in use: the last ones.
     used: AtomicUsize,
@@ -228,9 +230,9 @@ struct Chunks {
     program: FutexWaiter,
 }
 
-impl Chunks {
-    const fn new() -> Chunks {
-        Chunks {
+impl RingChunks {
+    const fn new() -> RingChunks {
+        RingChunks {
             base: AtomicUsize::new(0),
             used: AtomicUsize::new(MAX_ENTRIES),
             wake_at: AtomicU32::new(WAKE_AT),
@@ -243,7 +245,7 @@ impl Chunks {
     }
 
     /// Allocates the chunks, with `used` entries in each; false if there is no memory.
-    fn prepare(&self, used: usize) -> bool {
+    fn allocate_chunks(&self, used: usize) -> bool {
         self.used
             .store(used.clamp(1, MAX_ENTRIES), Ordering::Relaxed);
         if used < SMALL_CHUNK {
@@ -270,17 +272,17 @@ impl Chunks {
 
     /// Returns the address of the first entry of the program's chunk.
     fn write_position(&self) -> usize {
-        self.chunk(self.full()) + self.first_entry_offset()
+        self.chunk_address(self.full_chunk_count()) + self.first_entry_offset()
     }
 
     /// Returns the number of chunks that have ever been full.
-    fn full(&self) -> u32 {
+    fn full_chunk_count(&self) -> u32 {
         self.full.load(Ordering::Relaxed)
     }
 
     /// Publishes the program's full chunk. Returns whether to wake the consumer.
     fn publish_chunk(&self) -> bool {
-        let full = self.full().wrapping_add(1);
+        let full = self.full_chunk_count().wrapping_add(1);
         self.full.store(full, Ordering::SeqCst);
         let waiting = full.wrapping_sub(self.done.load(Ordering::SeqCst));
         waiting >= self.wake_at.load(Ordering::Relaxed)
@@ -288,12 +290,12 @@ impl Chunks {
 
     /// Wakes the consumer if it sleeps.
     fn wake_consumer(&self) {
-        self.consumer.wake(&self.full);
+        self.consumer.wake_sleeper(&self.full);
     }
 
     /// Waits until the program's next chunk is empty. If the consumer is idle, the program follows chunks by `work`.
     fn wait_for_room(&self, work: impl FnMut(&[BlockId])) {
-        let full = self.full();
+        let full = self.full_chunk_count();
         let waiting = |done: u32| full.wrapping_sub(done);
         if waiting(self.done.load(Ordering::SeqCst)) < CHUNK_COUNT {
             return;
@@ -303,12 +305,12 @@ impl Chunks {
             self.consumer_lock.unlock_for_program();
         } else {
             let some = |done| waiting(done) <= RESUME_BELOW;
-            self.program.wait(&self.done, some, some);
+            self.program.wait_for_word(&self.done, some, some);
         }
     }
 
     /// Follows all full chunks in the program's thread, then runs `last`, under the lock.
-    fn drain(&self, work: impl FnMut(&[BlockId]), last: impl FnOnce()) {
+    fn follow_full_chunks(&self, work: impl FnMut(&[BlockId]), last: impl FnOnce()) {
         self.consumer_lock.lock_for_program();
         self.consume_until_left(0, work);
         last();
@@ -322,7 +324,7 @@ impl Chunks {
             let waiting = |full: u32| full.wrapping_sub(self.done.load(Ordering::SeqCst));
             let any = |full| waiting(full) > 0;
             let enough = |full| waiting(full) >= wake_at;
-            self.consumer.wait(&self.full, any, enough);
+            self.consumer.wait_for_word(&self.full, any, enough);
             self.consumer_lock.with_consumer_lock(|| {
                 // The program may have followed them since.
                 let left = waiting(self.full.load(Ordering::SeqCst)).saturating_sub(1);
@@ -337,12 +339,12 @@ impl Chunks {
         let mut done = self.done.load(Ordering::SeqCst);
         while full.wrapping_sub(done) > left {
             // SAFETY: a full chunk is not written to before it is done.
-            work(unsafe { self.entries_before(self.chunk(done) + CHUNK_SIZE) });
+            work(unsafe { self.entries_before(self.chunk_address(done) + CHUNK_SIZE) });
             done = done.wrapping_add(1);
             self.done.store(done, Ordering::SeqCst);
             // Not before: `full` may have grown since, but not while the program waits.
             if full.wrapping_sub(done) <= RESUME_BELOW {
-                self.program.wake(&self.done);
+                self.program.wake_sleeper(&self.done);
             }
         }
     }
@@ -362,7 +364,7 @@ impl Chunks {
         self.consumer.reset_in_child();
     }
 
-    fn chunk(&self, number: u32) -> usize {
+    fn chunk_address(&self, number: u32) -> usize {
         self.base.load(Ordering::Relaxed) + (number % CHUNK_COUNT) as usize * CHUNK_SIZE
     }
 
@@ -397,7 +399,7 @@ impl ConsumerLock {
     fn lock_for_program(&self) {
         self.word.fetch_or(PROGRAM_WAITS, Ordering::SeqCst);
         let free = |word| word & CONSUMER == 0;
-        self.program.wait(&self.word, free, free);
+        self.program.wait_for_word(&self.word, free, free);
         self.word.store(PROGRAM, Ordering::SeqCst);
     }
 
@@ -411,7 +413,7 @@ impl ConsumerLock {
     /// Releases the lock of the program.
     fn unlock_for_program(&self) {
         self.word.store(FREE, Ordering::SeqCst);
-        self.consumer.wake(&self.word);
+        self.consumer.wake_sleeper(&self.word);
     }
 
     /// Runs `work` in the consumer while it holds the lock.
@@ -420,11 +422,11 @@ impl ConsumerLock {
         let taken = || self.word.compare_exchange(FREE, CONSUMER, order, order);
         while taken().is_err() {
             let free = |word| word == FREE;
-            self.consumer.wait(&self.word, free, free);
+            self.consumer.wait_for_word(&self.word, free, free);
         }
         work();
         self.word.fetch_and(!CONSUMER, order);
-        self.program.wake(&self.word);
+        self.program.wake_sleeper(&self.word);
     }
 
     /// Frees the lock in a forked child. The parent had taken and released it; the consumer, which the child lacks, may
@@ -448,9 +450,9 @@ impl FutexWaiter {
 
     /// Wakes the thread that sleeps. Call it after changing the word.
     #[inline(always)]
-    fn wake(&self, word: &AtomicU32) {
+    fn wake_sleeper(&self, word: &AtomicU32) {
         if self.0.load(Ordering::SeqCst) != 0 {
-            futex(word, libc::FUTEX_WAKE, 1);
+            call_futex(word, libc::FUTEX_WAKE, 1);
         }
     }
 
@@ -460,7 +462,12 @@ impl FutexWaiter {
     }
 
     /// Spins until `awaited` holds of the word, then sleeps until `enough` holds. `enough` must imply `awaited`.
-    fn wait(&self, word: &AtomicU32, awaited: impl Fn(u32) -> bool, enough: impl Fn(u32) -> bool) {
+    fn wait_for_word(
+        &self,
+        word: &AtomicU32,
+        awaited: impl Fn(u32) -> bool,
+        enough: impl Fn(u32) -> bool,
+    ) {
         for _ in 0..LOOKS {
             if awaited(word.load(Ordering::SeqCst)) {
                 return;
@@ -474,13 +481,13 @@ impl FutexWaiter {
                 break;
             }
             // Returns at once if the word has changed.
-            futex(word, libc::FUTEX_WAIT, seen);
+            call_futex(word, libc::FUTEX_WAIT, seen);
         }
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-fn futex(word: &AtomicU32, operation: i32, value: u32) {
+fn call_futex(word: &AtomicU32, operation: i32, value: u32) {
     let none = std::ptr::null::<libc::timespec>();
     // SAFETY: the word lives; a time limit is not given.
     unsafe {
@@ -510,14 +517,14 @@ mod tests {
 
     /// Appends the numbers below `count` to chunks of `used` entries, and drains after each `every` of them.
     fn keep(used: usize, count: u32, every: u32, followed: bool) -> Vec<u32> {
-        let chunks: &'static Chunks = Box::leak(Box::new(Chunks::new()));
+        let chunks: &'static RingChunks = Box::leak(Box::new(RingChunks::new()));
         let seen: &'static Seen = Box::leak(Box::new(Mutex::new(Vec::new())));
         // `try_lock` fails if two threads follow at once.
         let follow = |entries: &[BlockId]| {
             let mut seen = seen.try_lock().unwrap();
             seen.extend(entries.iter().map(|&entry| number(entry)));
         };
-        assert!(chunks.prepare(used));
+        assert!(chunks.allocate_chunks(used));
         if followed {
             std::thread::spawn(move || chunks.consume_forever(follow));
         }
@@ -536,7 +543,7 @@ mod tests {
             if value % every == every - 1 {
                 // SAFETY: written above.
                 let written = unsafe { chunks.entries_before(position) };
-                chunks.drain(follow, || follow(written));
+                chunks.follow_full_chunks(follow, || follow(written));
                 assert_eq!(seen.lock().unwrap().len() as u32, value + 1);
                 position = chunks.write_position();
             }

@@ -17,7 +17,7 @@ use crate::interface::signals::set_signal_mask;
 use crate::shared::reported_code::RecorderView;
 use crate::shared::trace_selection::{AddressFilter, RecordingWindow};
 use crate::thread::executed_path::TruthSource;
-use crate::thread::thread_state::InheritedState;
+use crate::thread::thread_state::StateKeptOverExec;
 
 /// `ring_blocks`: the largest chunks, if two threads can run at a time.
 const AUTO: usize = usize::MAX;
@@ -29,7 +29,7 @@ pub(crate) struct RecordingConfig {
     pub(crate) comm: Vec<u8>,
     /// The descriptor of the program's file, if that file has no name.
     pub(crate) program_fd: Option<c_int>,
-    pub(crate) inherited: InheritedState,
+    pub(crate) inherited: StateKeptOverExec,
     pub(crate) settings: Settings,
     /// The source of the executed path.
     pub(crate) truth: TruthSource,
@@ -44,7 +44,7 @@ pub(crate) struct RecordingConfig {
 
 impl RecordingConfig {
     /// Reads the settings; fails with a sentence for the user.
-    pub(crate) fn load() -> Result<RecordingConfig, String> {
+    pub(crate) fn load_settings() -> Result<RecordingConfig, String> {
         let given = recorder_variables()
             .ok_or("this plugin is for `rtit record`, which starts QEMU with it")?;
         let folder = PathBuf::from(OsStr::from_bytes(&given.folder));
@@ -56,7 +56,7 @@ impl RecordingConfig {
             program: given.program.clone(),
             comm: given.comm.clone(),
             program_fd: given.program_fd,
-            inherited: given.inherited(),
+            inherited: given.state_kept_over_exec(),
             settings: Settings::default(),
             truth: TruthSource::None,
             filters: Vec::new(),
@@ -70,7 +70,7 @@ impl RecordingConfig {
             let (name, value) = line
                 .split_once('=')
                 .ok_or_else(|| format!("settings: no value: {line}"))?;
-            config.apply(name, value)?;
+            config.apply_setting(name, value)?;
         }
         // Window edges and instruction callbacks need each block to be followed as it runs.
         let whole = !config.window.is_used()
@@ -78,7 +78,10 @@ impl RecordingConfig {
         if !whole || (config.ring_blocks == AUTO && has_one_cpu()) {
             config.ring_blocks = 0;
         }
-        config.settings.check().map_err(|error| error.to_string())?;
+        config
+            .settings
+            .check_settings()
+            .map_err(|error| error.to_string())?;
         Ok(config)
     }
 
@@ -99,7 +102,7 @@ impl RecordingConfig {
         u64::from(time.core_ratio).div_ceil(per_instruction)
     }
 
-    fn apply(&mut self, name: &str, value: &str) -> Result<(), String> {
+    fn apply_setting(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "truth" {
             self.truth = match value {
                 "none" => TruthSource::None,
@@ -193,7 +196,7 @@ extern "C" {
 static RECORDER_VARIABLES: OnceLock<RecorderVariables> = OnceLock::new();
 
 /// The value that is longest as text.
-pub(crate) const LONGEST_INHERITED: InheritedState = InheritedState {
+pub(crate) const LONGEST_INHERITED: StateKeptOverExec = StateKeptOverExec {
     chain: (u64::MAX, u64::MAX),
     stopped: true,
 };
@@ -204,7 +207,7 @@ pub(super) fn recorder_variables() -> Option<&'static RecorderVariables> {
 }
 
 impl RecorderVariables {
-    pub(super) fn inherited(&self) -> InheritedState {
+    pub(super) fn state_kept_over_exec(&self) -> StateKeptOverExec {
         parse_inherited(&self.chain)
     }
 }
@@ -325,7 +328,7 @@ pub(crate) fn qemu_environment(
     program: &[u8],
     comm: &[u8],
     held: Option<c_int>,
-    inherited: InheritedState,
+    inherited: StateKeptOverExec,
     mask: u64,
 ) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = guest.iter().map(|entry| hide_variable(entry)).collect();
@@ -359,11 +362,11 @@ fn parse_mask(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
 
-fn parse_inherited(text: &[u8]) -> InheritedState {
+fn parse_inherited(text: &[u8]) -> StateKeptOverExec {
     let text = std::str::from_utf8(text).unwrap_or_default();
     let mut numbers = text.split(' ').map(|number| number.parse().unwrap_or(0));
     let mut number = || numbers.next().unwrap_or(0);
-    InheritedState {
+    StateKeptOverExec {
         chain: (number(), number()),
         stopped: number() == 1,
     }
@@ -390,6 +393,6 @@ mod tests {
     fn inherited_state_is_parsed() {
         let found = parse_inherited(b"12 18446744073709551615 1");
         assert_eq!((found.chain, found.stopped), ((12, u64::MAX), true));
-        assert_eq!(parse_inherited(b""), InheritedState::default());
+        assert_eq!(parse_inherited(b""), StateKeptOverExec::default());
     }
 }

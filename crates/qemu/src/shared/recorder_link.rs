@@ -38,16 +38,16 @@ pub(crate) struct RecorderLink {
 const MAX_SEND_RETRIES: u32 = 10_000;
 
 impl RecorderLink {
-    pub(crate) fn connect(folder: &Path) -> io::Result<RecorderLink> {
+    pub(crate) fn connect_to_recorder(folder: &Path) -> io::Result<RecorderLink> {
         let link = RecorderLink {
             path: folder.join("socket"),
-            socket: HiddenDescriptor::none(),
+            socket: HiddenDescriptor::no_descriptor(),
         };
-        link.reconnect()?;
+        link.reconnect_to_recorder()?;
         Ok(link)
     }
 
-    pub(crate) fn send(&self, message: Message, blob: &[u8]) {
+    pub(crate) fn send_message(&self, message: Message, blob: &[u8]) {
         let mut parts = blob.chunks(MAX_MESSAGE);
         let mut part = parts.next().unwrap_or_default();
         loop {
@@ -135,7 +135,7 @@ impl RecorderLink {
         }
     }
 
-    pub(crate) fn reconnect(&self) -> io::Result<()> {
+    pub(crate) fn reconnect_to_recorder(&self) -> io::Result<()> {
         let name = self.path.as_os_str().as_bytes();
         // SAFETY: plain socket calls on values that live long enough; the name's length is checked.
         unsafe {
@@ -159,7 +159,7 @@ impl RecorderLink {
                 libc::close(fd);
                 return Err(error);
             }
-            self.socket.adopt(fd);
+            self.socket.adopt_file(fd);
             let mut hello = new_message(MessageKind::Hello, libc::gettid() as u32, 0);
             hello.ip = libc::getpid() as u64;
             self.send_one(hello, &[])?;
@@ -198,7 +198,7 @@ const STRIDE: c_int = 64;
 pub(crate) struct HiddenDescriptor(AtomicI32);
 
 impl HiddenDescriptor {
-    pub(crate) const fn none() -> HiddenDescriptor {
+    pub(crate) const fn no_descriptor() -> HiddenDescriptor {
         HiddenDescriptor(AtomicI32::new(-1))
     }
 
@@ -207,7 +207,7 @@ impl HiddenDescriptor {
     }
 
     /// Takes over an open file, and moves it to a high number. A file adopted before stays open.
-    pub(crate) fn adopt(&self, file: c_int) {
+    pub(crate) fn adopt_file(&self, file: c_int) {
         let high = duplicate_from(file, HIGH);
         if high >= 0 {
             close(file);
@@ -217,7 +217,7 @@ impl HiddenDescriptor {
     }
 
     /// Gives the file up without closing it.
-    pub(crate) fn release(&self) -> c_int {
+    pub(crate) fn release_file(&self) -> c_int {
         self.0.swap(-1, Ordering::AcqRel)
     }
 
@@ -283,14 +283,14 @@ mod tests {
 
     #[test]
     fn descriptor_moves_away_from_the_arguments_of_a_call() {
-        let ours = HiddenDescriptor::none();
+        let ours = HiddenDescriptor::no_descriptor();
         ours.move_away_from(&[u64::MAX; 6]);
         assert!(ours.get() < 0 && !ours.is_in_range(0, u64::MAX));
         let low = std::fs::File::options()
             .write(true)
             .open("/dev/null")
             .unwrap();
-        ours.adopt(low.into_raw_fd());
+        ours.adopt_file(low.into_raw_fd());
         let first = ours.get();
         assert!(first >= HIGH && is_open(first));
         ours.move_away_from(&[0, 1, 2, 3, 4, 5]);

@@ -24,7 +24,7 @@ pub(crate) struct RecorderView {
 
 impl RecorderView {
     #[cfg(test)]
-    pub(crate) fn current() -> RecorderView {
+    pub(crate) fn current_view() -> RecorderView {
         RecorderView {
             started_at: i128::MAX,
             view: filesystem_view("self").unwrap_or_default(),
@@ -105,8 +105,9 @@ impl ReportedCode {
         self.pages
             .retain(|&page, _| page + PAGE <= from || page >= to);
         for reported in std::mem::take(&mut self.reported) {
-            self.stale.extend(reported.clone().within(from, to));
-            self.reported.extend(reported.without(from, to));
+            self.stale
+                .extend(reported.clone().part_within_range(from, to));
+            self.reported.extend(reported.without_range(from, to));
         }
     }
 
@@ -212,7 +213,7 @@ impl ReportedCode {
         let stale = std::mem::take(&mut self.stale);
         let rest = stale
             .into_iter()
-            .flat_map(|reported| reported.without(start, end));
+            .flat_map(|reported| reported.without_range(start, end));
         self.stale = rest.collect();
     }
 
@@ -245,7 +246,7 @@ mod tests {
 
     /// For a recorder that can read this file later.
     fn reported_code() -> ReportedCode {
-        ReportedCode::new(RecorderView::current())
+        ReportedCode::new(RecorderView::current_view())
     }
 
     #[test]

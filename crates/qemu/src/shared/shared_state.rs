@@ -21,7 +21,7 @@ use crate::shared::recorder_link::{new_message, Message, RecorderLink};
 use crate::shared::reported_code::ReportedCode;
 use crate::shared::signal_frames::SignalHandlers;
 use crate::shared::trace_selection::{EdgeAddresses, ProcessRanges};
-use crate::thread::thread_state::{InheritedState, Thread};
+use crate::thread::thread_state::{StateKeptOverExec, Thread};
 use crate::thread::translation_block::{TranslationBlock, OUTSIDE};
 
 static SHARED: OnceLock<SharedState> = OnceLock::new();
@@ -50,7 +50,7 @@ pub(crate) struct LockedState {
     /// The thread that will be the parent of the next new thread.
     pub(crate) parent_of_next: u32,
     /// The state that the first thread left when it ended.
-    pub(crate) first_thread_state: InheritedState,
+    pub(crate) first_thread_state: StateKeptOverExec,
 }
 
 // SAFETY: `locked` is reached with the lock held; all else is immutable or atomic.
@@ -113,20 +113,20 @@ impl SharedState {
         self.pid.store(pid, Ordering::Relaxed);
     }
 
-    pub(crate) fn send(&self, message: Message, blob: &[u8]) {
-        self.link.send(message, blob);
+    pub(crate) fn send_message(&self, message: Message, blob: &[u8]) {
+        self.link.send_message(message, blob);
     }
 
     /// Sends a warning of a thread.
-    pub(crate) fn warn(&self, tid: u32, clock: u64, text: &str) {
-        self.send(new_message(EventKind::Warning, tid, clock), text.as_bytes());
+    pub(crate) fn send_warning(&self, tid: u32, clock: u64, text: &str) {
+        self.send_message(new_message(EventKind::Warning, tid, clock), text.as_bytes());
     }
 
     pub(crate) fn with_locked<T>(&self, work: impl FnOnce(&mut LockedState) -> T) -> T {
-        self.lock.acquire();
+        self.lock.lock_mutex();
         // SAFETY: the lock is held, and `work` cannot get here again without a deadlock.
         let result = work(unsafe { self.locked_by_caller() });
-        self.lock.release();
+        self.lock.unlock_mutex();
         result
     }
 
@@ -151,12 +151,12 @@ impl SharedState {
 }
 
 impl ForkLock {
-    pub(crate) fn acquire(&self) {
+    pub(crate) fn lock_mutex(&self) {
         // SAFETY: an initialized mutex.
         unsafe { libc::pthread_mutex_lock(self.0.get()) };
     }
 
-    pub(crate) fn release(&self) {
+    pub(crate) fn unlock_mutex(&self) {
         // SAFETY: as above, taken by this thread.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
     }
@@ -206,11 +206,11 @@ impl SharedClock {
         Ok(SharedClock { words, tsc_tick })
     }
 
-    pub(crate) fn latest(&self) -> u64 {
+    pub(crate) fn latest_clock(&self) -> u64 {
         self.words.clock.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn publish(&self, clock: u64) {
+    pub(crate) fn publish_clock(&self, clock: u64) {
         self.words.clock.fetch_max(clock, Ordering::SeqCst);
     }
 
@@ -224,7 +224,7 @@ impl SharedClock {
         self.words.flush_requests.load(Ordering::Relaxed) & 1 == 1
     }
 
-    pub(crate) fn phase(&self) -> u64 {
+    pub(crate) fn window_phase(&self) -> u64 {
         self.words.phase.load(Ordering::SeqCst)
     }
 
@@ -275,7 +275,7 @@ unsafe impl Sync for FirstThread {}
 
 impl FirstThread {
     /// Marks the thread as outside of user code. Call it before any callback.
-    pub(crate) fn prepare(&self) {
+    pub(crate) fn mark_outside_user_code(&self) {
         let thread: *mut Thread = self.0.get().cast();
         // SAFETY: no other thread exists; the field has no value that would have to be dropped.
         unsafe { std::ptr::addr_of_mut!((*thread).block).write(&OUTSIDE) };

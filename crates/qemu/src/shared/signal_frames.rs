@@ -16,7 +16,7 @@ pub(crate) struct SignalHandler {
 }
 
 impl SignalHandler {
-    fn key(&self) -> [u64; 3] {
+    fn registration_key(&self) -> [u64; 3] {
         [self.signal, self.address, self.restorer]
     }
 }
@@ -26,7 +26,7 @@ pub(crate) struct SignalHandlers(Vec<SignalHandler>);
 
 /// What a signal frame shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Interruption {
+pub(crate) struct SignalInterruption {
     /// The instruction at which the program continues when the handler returns.
     pub(crate) ip: u64,
     /// That instruction caused the signal and did not retire.
@@ -64,7 +64,8 @@ impl SignalHandlers {
             return None;
         }
         // The kernel builds frames by the current flags.
-        self.0.retain(|other| other.key() != handler.key());
+        self.0
+            .retain(|other| other.registration_key() != handler.registration_key());
         self.0.push(handler);
         Some(handler)
     }
@@ -80,7 +81,7 @@ impl SignalHandlers {
         ip: u64,
         registers: HandlerRegisters,
         sent: impl Fn(i32) -> bool,
-    ) -> Option<Interruption> {
+    ) -> Option<SignalInterruption> {
         let mut found = self.parse_frame(ip, registers, &sent)?;
         let mut innermost = found.0;
         for _ in 0..NESTED {
@@ -99,13 +100,13 @@ impl SignalHandlers {
         ip: u64,
         registers: HandlerRegisters,
         sent: &impl Fn(i32) -> bool,
-    ) -> Option<(Interruption, HandlerRegisters)> {
+    ) -> Option<(SignalInterruption, HandlerRegisters)> {
         if !self.has_handler_at(ip) || registers.rdx != registers.rsp.wrapping_add(CONTEXT) {
             return None;
         }
         let signal = registers.rdi & 0xffff_ffff;
         let restorer = guest_state::read_u64(registers.rsp)?;
-        let known = |handler: &&SignalHandler| handler.key() == [signal, ip, restorer];
+        let known = |handler: &&SignalHandler| handler.registration_key() == [signal, ip, restorer];
         let handler = self.0.iter().find(known)?;
         if registers.rsi.wrapping_sub(registers.rdx) >= CONTEXT_SIZE {
             return None;
@@ -122,7 +123,7 @@ impl SignalHandlers {
         } else {
             !sent(signal as i32)
         };
-        let interrupted = Interruption {
+        let interrupted = SignalInterruption {
             ip: saved(RIP)?,
             faulted: caused && is_fault_signal(signal as i32),
         };
@@ -187,7 +188,7 @@ mod tests {
         handlers
     }
 
-    fn entered(registers: HandlerRegisters) -> Option<Interruption> {
+    fn entered(registers: HandlerRegisters) -> Option<SignalInterruption> {
         handlers().interruption_by_handler_at(HANDLER, registers, |_| false)
     }
 

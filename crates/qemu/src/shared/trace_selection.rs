@@ -170,8 +170,8 @@ impl RecordingWindow {
         }
     }
 
-    pub(crate) fn phase(&self, clock: &SharedClock) -> u64 {
-        clock.phase().max(self.first_phase())
+    pub(crate) fn current_phase(&self, clock: &SharedClock) -> u64 {
+        clock.window_phase().max(self.first_phase())
     }
 
     /// Returns the total of retired instructions at which a phase ends; None if an address ends it.
@@ -202,7 +202,7 @@ impl EdgeAddresses {
             .zip([WINDOW_START, WINDOW_STOP])
         {
             if index.is_some() {
-                block.mark(mark);
+                block.add_marks(mark);
             }
         }
     }

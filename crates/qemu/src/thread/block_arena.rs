@@ -19,13 +19,13 @@ pub(crate) struct BlockId(u32);
 
 impl BlockId {
     #[inline(always)]
-    pub(crate) fn number(self) -> u32 {
+    pub(crate) fn block_number(self) -> u32 {
         self.0
     }
 }
 
 /// Reserves address space for all blocks; false if there is none. Only used pages take memory.
-pub(crate) fn reserve() -> bool {
+pub(crate) fn reserve_address_space() -> bool {
     // SAFETY: new memory of our own.
     let at = unsafe {
         libc::mmap(

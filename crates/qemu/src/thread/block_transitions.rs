@@ -1,20 +1,20 @@
 //! The transition from the current block to the next one: instructions retire and a branch goes somewhere.
 //!
 //! A transition is *quiet* if it puts no packet into the output and nothing else is due: a fall-through, a direct jump,
-//! or a conditional branch that does not fill its TNT packet, before the clock reaches `quiet_until`. That is true of
-//! nearly all. There are three functions, from fast to general, with equal results; a test in `path_memo` compares
-//! them:
+//! or a conditional branch that does not fill its TNT packet, before the clock reaches `quiet_until_clock`. That is
+//! true of nearly all. There are three functions, from fast to general, with equal results; a test in `path_memo`
+//! compares them:
 //!
 //! * `follow_quietly`: quiet transitions.
 //! * `follow_almost_quietly`: also calls, compressed returns, full short TNTs, REP iterations.
-//! * `follow`: all transitions in user code.
+//! * `follow_transition`: all transitions in user code.
 //!
 //! `follow_block_ids` follows many blocks of the ring in one loop: quiet ones, and calls and compressed returns. The
 //! first two functions change nothing and return false if a case is not theirs.
 //!
 //! `count_common_block` and `count_less_common` do the same where blocks are only counted.
 //!
-//! `quiet_until` is valid while user code runs. `update_quiet_limit` restores it after anything else.
+//! `quiet_until_clock` is valid while user code runs. `update_quiet_limit` restores it after anything else.
 
 use std::sync::atomic::Ordering;
 
@@ -54,7 +54,7 @@ impl Thread {
     /// Advances the clock. Returns how many of the instructions are in the path already.
     #[inline(always)]
     fn advance_clock(&mut self, count: u32) -> u32 {
-        let clock = self.now() + u64::from(count);
+        let clock = self.clock_in_instructions() + u64::from(count);
         if clock >= self.next_check {
             return (self.periodic_check)(self, count);
         }
@@ -64,7 +64,7 @@ impl Thread {
 
     /// Follows any transition of user code to `next`; false if the current block does not lead there.
     #[inline(always)]
-    pub(crate) fn follow(&mut self, next: &TranslationBlock) -> bool {
+    pub(crate) fn follow_transition(&mut self, next: &TranslationBlock) -> bool {
         let (block, start) = (self.block, next.start);
         if is_broken_off_by(block, next) {
             return false;
@@ -126,7 +126,7 @@ impl Thread {
                 self.retire_block(start);
                 self.sync_unit_clock();
                 self.branches += 1;
-                self.unit.far(start);
+                self.unit.emit_far_branch(start);
             }
             BlockExit::Repeat if start == block.next => self.retire_block(start),
             BlockExit::Repeat if start == block.last => self.retire_part(block.instructions - 1),
@@ -137,7 +137,7 @@ impl Thread {
 
     /// Retires the instructions before `start`, at which the current block is restarted; false if none of its
     /// instructions is there.
-    pub(crate) fn restart_inside(&mut self, start: u64) -> bool {
+    pub(crate) fn restart_inside_block(&mut self, start: u64) -> bool {
         let block = self.block;
         if let Some(index) = block.index_of(start) {
             if index > block.first_refused {
@@ -167,7 +167,7 @@ impl Thread {
             BlockExit::IndirectJump => self.unit.indirect_jump(ip),
             BlockExit::IndirectCall => self.unit.indirect_call(block.next, ip),
             BlockExit::Return => self.unit.ret(ip),
-            BlockExit::Far => self.unit.far(ip),
+            BlockExit::Far => self.unit.emit_far_branch(ip),
             _ => {}
         }
     }
@@ -179,7 +179,7 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn follow_quietly(&mut self, next: &TranslationBlock) -> bool {
         let (block, start) = (self.block, next.start);
-        let clock = self.now() + u64::from(block.instructions);
+        let clock = self.clock_in_instructions() + u64::from(block.instructions);
         let elsewhere = (start != block.quiet_targets[0]) & (start != block.quiet_targets[1]);
         if elsewhere || clock >= self.quiet_until {
             return false;
@@ -204,7 +204,7 @@ impl Thread {
         from: usize,
         arena: BlockArena,
     ) -> usize {
-        let clock = self.now();
+        let clock = self.clock_in_instructions();
         let room = self.unit.room_for_tnt_bits().min(entries.len() - from);
         let before = |at: usize| arena.block(entries[at - 1]);
         let goes_on = from > 0 && std::ptr::eq(self.block, before(from));
@@ -212,24 +212,24 @@ impl Thread {
             return from;
         }
         let (mut at, end) = (from, from + room);
-        // Instructions that may still retire before `quiet_until`.
+        // Instructions that may still retire before `quiet_until_clock`.
         let mut left = self.quiet_until - clock - 1;
         let memo = &mut self.memo;
         let branches = self.unit.add_tnt_bits(room, |calls| {
             if let Some(path) = entries[..end].get(at - 1..at + MEMO_STEPS) {
-                let summary = memo.summary(path.try_into().ok()?, arena);
-                if summary.instructions() <= left {
+                let summary = memo.memoized_summary(path.try_into().ok()?, arena);
+                if summary.instruction_count() <= left {
                     // Apart from the general case, so that the next summary need not wait for this one.
                     if summary.is_plain() {
-                        left -= summary.instructions();
+                        left -= summary.instruction_count();
                         at += MEMO_STEPS;
-                        return Some(summary.results());
+                        return Some(summary.tnt_bits());
                     }
-                    let next = at + summary.steps();
+                    let next = at + summary.step_count();
                     if next > at && summary.apply_call(calls, || [next - 1, next].map(before)) {
-                        left -= summary.instructions();
+                        left -= summary.instruction_count();
                         at = next;
-                        return Some(summary.results());
+                        return Some(summary.tnt_bits());
                     }
                 }
             }
@@ -254,7 +254,7 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn follow_almost_quietly(&mut self, next: &TranslationBlock) -> bool {
         let (block, start) = (self.block, next.start);
-        let clock = self.now() + u64::from(block.instructions);
+        let clock = self.clock_in_instructions() + u64::from(block.instructions);
         if clock >= self.quiet_until || is_broken_off_by(block, next) {
             return false;
         }
@@ -286,7 +286,7 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn update_quiet_limit(&mut self) {
         self.quiet_until = match self.truth {
-            TruthSource::None => self.unit.quiet_until().min(self.next_check),
+            TruthSource::None => self.unit.quiet_until_clock().min(self.next_check),
             _ => 0,
         };
         // Without address ranges PacketEn changes only in the kernel and at window edges.
@@ -303,7 +303,7 @@ impl Thread {
         if other & (start != block.quiet_targets[1]) {
             return false;
         }
-        self.counters.increment(block.counter_id, other);
+        self.counters.increment_counter(block.counter_id, other);
         true
     }
 
@@ -316,7 +316,7 @@ impl Thread {
         }
         match block.exit {
             BlockExit::Return | BlockExit::IndirectJump | BlockExit::IndirectCall => {
-                self.counters.increment(block.counter_id, false);
+                self.counters.increment_counter(block.counter_id, false);
                 true
             }
             _ => self.count_common_block(next),

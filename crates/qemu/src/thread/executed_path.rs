@@ -109,15 +109,15 @@ impl ExecutedPath {
         self.transferred = false;
         let count = part.end - part.start;
         self.extend_run(
-            block.start + block.offset(part.start),
+            block.start + block.instruction_offset(part.start),
             count,
             block.hash_of_range(part),
-            hash::power(count.into()),
+            hash::power_of_k(count.into()),
         );
     }
 
     pub(super) fn add_step(&mut self, step: &InstructionStep, transfers: bool) {
-        self.extend_run(step.ip, 1, hash::mix(step.ip), hash::K);
+        self.extend_run(step.ip, 1, hash::mix_address(step.ip), hash::K);
         self.end_run_at_transfer(transfers);
     }
 
@@ -147,7 +147,7 @@ impl ExecutedPath {
         self.runs.extend(count.to_le_bytes());
         self.runs.extend([0; 4]);
         self.runs.extend(run_hash.to_le_bytes());
-        self.hash = hash::combine(self.hash, count.into(), run_hash);
+        self.hash = hash::combine_hashes(self.hash, count.into(), run_hash);
         self.instructions += u64::from(count);
         (self.run_instructions, self.run_hash) = (0, 0);
     }

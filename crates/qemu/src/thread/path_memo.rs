@@ -42,7 +42,7 @@ impl PathSummary {
     }
 
     #[inline(always)]
-    pub(super) fn steps(self) -> usize {
+    pub(super) fn step_count(self) -> usize {
         self.0 as usize & 7
     }
 
@@ -66,13 +66,13 @@ impl PathSummary {
     }
 
     #[inline(always)]
-    pub(super) fn instructions(self) -> u64 {
+    pub(super) fn instruction_count(self) -> u64 {
         (self.0 >> INSTRUCTIONS).into()
     }
 
     /// Returns number and values of the TNT bits, as `Unit::add_results` takes them.
     #[inline(always)]
-    pub(super) fn results(self) -> (u8, u64) {
+    pub(super) fn tnt_bits(self) -> (u8, u64) {
         let taken = self.0 >> TAKEN & 15;
         ((self.0 >> RESULTS & 7) as u8, taken.into())
     }
@@ -80,7 +80,7 @@ impl PathSummary {
     /// Computes the summary of a path.
     #[cold]
     #[inline(never)]
-    fn summarize(path: &[BlockId; MEMO_STEPS + 1], arena: BlockArena) -> PathSummary {
+    fn summarize_path(path: &[BlockId; MEMO_STEPS + 1], arena: BlockArena) -> PathSummary {
         let (mut summary, mut taken, mut results) = (0, 0, 0);
         for step in path.windows(2) {
             let [block, next] = [0, 1].map(|index| arena.block(step[index]));
@@ -125,23 +125,23 @@ fn summarize_step(
 impl PathMemo {
     /// Returns the summary of a path, from the memo if it is there.
     #[inline(always)]
-    pub(super) fn summary(
+    pub(super) fn memoized_summary(
         &mut self,
         path: &[BlockId; MEMO_STEPS + 1],
         arena: BlockArena,
     ) -> PathSummary {
-        let number = |index: usize| u64::from(path[index].number());
+        let number = |index: usize| u64::from(path[index].block_number());
         let (first, second) = (number(0) | number(1) << 32, number(2) | number(3) << 32);
-        let last = path[MEMO_STEPS].number();
-        let Some(window) = self.0.get_mut(slot(first, second, last)) else {
-            return self.allocate(path, arena);
+        let last = path[MEMO_STEPS].block_number();
+        let Some(window) = self.0.get_mut(memo_slot(first, second, last)) else {
+            return self.allocate_memo(path, arena);
         };
         let differs = (window[0] ^ first) | (window[1] ^ second);
         if differs | u64::from(window[2] as u32 ^ last) != 0 {
             *window = [
                 first,
                 second,
-                number(4) | u64::from(PathSummary::summarize(path, arena).0) << 32,
+                number(4) | u64::from(PathSummary::summarize_path(path, arena).0) << 32,
             ];
         }
         PathSummary((window[2] >> 32) as u32)
@@ -149,15 +149,19 @@ impl PathMemo {
 
     #[cold]
     #[inline(never)]
-    fn allocate(&mut self, path: &[BlockId; MEMO_STEPS + 1], arena: BlockArena) -> PathSummary {
+    fn allocate_memo(
+        &mut self,
+        path: &[BlockId; MEMO_STEPS + 1],
+        arena: BlockArena,
+    ) -> PathSummary {
         // No block has number 0, so an empty entry matches nothing. Unused pages take no memory.
         self.0 = vec![[0; 3]; MEMO_ENTRIES];
-        PathSummary::summarize(path, arena)
+        PathSummary::summarize_path(path, arena)
     }
 }
 
 #[inline(always)]
-fn slot(first: u64, second: u64, last: u32) -> usize {
+fn memo_slot(first: u64, second: u64, last: u32) -> usize {
     let sum = first.wrapping_mul(0x9E37_79B9_7F4A_7C15)
         ^ (second ^ u64::from(last) << 13).wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
     (sum >> (u64::BITS - MEMO_BITS)) as usize
@@ -215,7 +219,7 @@ mod tests {
     }
 
     fn run_periodic_check(thread: &mut Thread, count: u32) -> u32 {
-        let clock = thread.now() + u64::from(count);
+        let clock = thread.clock_in_instructions() + u64::from(count);
         thread.next_check = clock + CHECK_INTERVAL;
         thread.clock.store(clock, Ordering::Relaxed);
         thread.sync_unit_clock();
@@ -243,7 +247,7 @@ mod tests {
     }
 
     fn at_once(thread: &mut Thread, next: &'static TranslationBlock) {
-        assert!(thread.follow(next));
+        assert!(thread.follow_transition(next));
         thread.block = next;
         thread.update_quiet_limit();
     }
@@ -268,7 +272,7 @@ mod tests {
 
     #[test]
     fn following_many_blocks_equals_following_each() {
-        assert!(block_arena::reserve());
+        assert!(block_arena::reserve_address_space());
         let kept = BLOCKS.map(|(start, sizes, code)| {
             block_arena::keep_block(TranslationBlock::new(start, sizes, code, false))
         });
@@ -304,7 +308,10 @@ mod tests {
                     index += 1;
                 }
                 assert!(std::ptr::eq(fast.block, slow.block));
-                assert_eq!((fast.now(), fast.branches), (slow.now(), slow.branches));
+                assert_eq!(
+                    (fast.clock_in_instructions(), fast.branches),
+                    (slow.clock_in_instructions(), slow.branches)
+                );
                 for thread in [&mut slow, &mut fast] {
                     thread.sync_unit_clock();
                     thread.update_quiet_limit();

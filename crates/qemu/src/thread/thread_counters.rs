@@ -45,12 +45,12 @@ impl ThreadCounters {
         }
     }
 
-    pub(crate) fn cells(&self) -> *const Counter {
+    pub(crate) fn counter_array(&self) -> *const Counter {
         self.cells
     }
 
     #[inline(always)]
-    pub(super) fn increment(&self, number: u32, way: bool) {
+    pub(super) fn increment_counter(&self, number: u32, way: bool) {
         // SAFETY: see `new`.
         let word = unsafe { &(*self.cells.add(number as usize))[usize::from(way)] };
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl ThreadCounters {
 
     /// Counts the whole block; the next instruction is at `next`.
     pub(super) fn count_block(&self, block: &TranslationBlock, next: u64) {
-        self.increment(
+        self.increment_counter(
             block.counter_id,
             block.exit == BlockExit::Conditional && next != block.next,
         );
@@ -67,9 +67,9 @@ impl ThreadCounters {
     /// Counts the first `count` instructions of the block.
     pub(super) fn count_part(&self, block: &TranslationBlock, count: u32) {
         if block.exit == BlockExit::Repeat && count + 1 == block.instructions {
-            self.increment(block.counter_id, true);
+            self.increment_counter(block.counter_id, true);
         } else if count > 0 {
-            self.increment((self.partial_block_id)(block, count), false);
+            self.increment_counter((self.partial_block_id)(block, count), false);
         }
     }
 }

@@ -50,7 +50,7 @@ pub(crate) type PeriodicCheck = fn(&mut Thread, u32) -> u32;
 
 /// The state that a thread keeps over an exec.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct InheritedState {
+pub(crate) struct StateKeptOverExec {
     /// Number and hash of the executed instructions.
     pub(crate) chain: (u64, u64),
     /// A TraceStop ended its trace.
@@ -144,26 +144,26 @@ impl Thread {
     }
 
     /// Continues from the state that an exec left.
-    pub(crate) fn continue_from(&mut self, inherited: InheritedState) {
+    pub(crate) fn restore_state_after_exec(&mut self, inherited: StateKeptOverExec) {
         self.path.continue_hash(inherited.chain);
         self.window.stopped = inherited.stopped;
     }
 
-    pub(crate) fn inherited_state(&mut self) -> InheritedState {
-        InheritedState {
+    pub(crate) fn state_to_keep_over_exec(&mut self) -> StateKeptOverExec {
+        StateKeptOverExec {
             chain: self.path.count_and_hash(),
             stopped: self.window.stopped || self.unit.is_stopped(),
         }
     }
 
     #[inline(always)]
-    pub(crate) fn now(&self) -> u64 {
+    pub(crate) fn clock_in_instructions(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
     }
 
     /// Raises the clock to at least `clock`: the thread has waited in the kernel until then.
     pub(crate) fn raise_clock(&mut self, clock: u64) {
-        let was = self.now();
+        let was = self.clock_in_instructions();
         let now = was.max(clock);
         self.clock_raises += now - was;
         self.clock.store(now, Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Thread {
     /// Sets the unit's clock. Required before each event of the unit; timing packets alone can wait until then.
     #[inline(always)]
     pub(crate) fn sync_unit_clock(&mut self) {
-        self.set_unit_clock(self.now());
+        self.set_unit_clock(self.clock_in_instructions());
     }
 
     /// A direct branch makes packets only if there are address ranges.
@@ -197,8 +197,8 @@ impl Thread {
         self.block.exit == BlockExit::Out
     }
 
-    pub(crate) fn retired(&self) -> u64 {
-        self.now() - self.clock_raises
+    pub(crate) fn retired_instructions(&self) -> u64 {
+        self.clock_in_instructions() - self.clock_raises
     }
 
     /// Accounts for a change of PacketEn, before more instructions retire. In the kernel none do, so changes there may
@@ -206,13 +206,15 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn track_packet_en(&mut self) {
         if self.unit.packet_en() != self.traced.on {
-            self.traced.toggle([self.retired(), self.branches]);
+            self.traced
+                .toggle_packet_en([self.retired_instructions(), self.branches]);
         }
     }
 
     /// Returns the traced instructions and branches so far.
     pub(crate) fn traced_totals(&self) -> [u64; 2] {
-        self.traced.totals_at([self.retired(), self.branches])
+        self.traced
+            .totals_at([self.retired_instructions(), self.branches])
     }
 
     /// Handles the callback of an instruction.
@@ -225,8 +227,8 @@ impl Thread {
     /// Cuts the path of a snapshot at a new PSB: what follows belongs to that PSB.
     #[inline(always)]
     pub(crate) fn cut_path_at_psb(&mut self) {
-        if self.snapshot && self.psbs != self.unit.psbs() {
-            self.psbs = self.unit.psbs();
+        if self.snapshot && self.psbs != self.unit.psb_count() {
+            self.psbs = self.unit.psb_count();
             self.path.cut_run();
         }
     }
@@ -261,7 +263,7 @@ impl TracedTotals {
     /// Inverts PacketEn when `now` have retired.
     #[cold]
     #[inline(never)]
-    pub(crate) fn toggle(&mut self, now: [u64; 2]) {
+    pub(crate) fn toggle_packet_en(&mut self, now: [u64; 2]) {
         self.before = self.totals_at(now);
         self.since = now;
         self.on = !self.on;

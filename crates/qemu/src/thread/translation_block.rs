@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use rtit_truth::hash;
-use rtit_x86::{Class, Mode};
+use rtit_x86::{InstructionClass, Mode};
 
 const PAGE: u64 = 4096;
 /// The vsyscall page. The kernel carries out calls into it; QEMU makes a block of one byte of each.
@@ -109,10 +109,11 @@ pub(crate) struct TranslationBlock {
 }
 
 /// The block of a thread that runs no user code.
-pub(crate) static OUTSIDE: TranslationBlock = TranslationBlock::empty(BlockExit::Out);
+pub(crate) static OUTSIDE: TranslationBlock =
+    TranslationBlock::without_instructions(BlockExit::Out);
 
 impl TranslationBlock {
-    const fn empty(exit: BlockExit) -> TranslationBlock {
+    const fn without_instructions(exit: BlockExit) -> TranslationBlock {
         TranslationBlock {
             start: 0,
             last: 0,
@@ -138,13 +139,13 @@ impl TranslationBlock {
     }
 
     /// Creates a block in the vsyscall page, where no instruction retires.
-    pub(crate) fn vsyscall(start: u64) -> TranslationBlock {
+    pub(crate) fn vsyscall_block(start: u64) -> TranslationBlock {
         TranslationBlock {
             start,
             last: start,
             next: start,
             marks: AtomicU8::new(IN_VSYSCALL),
-            ..TranslationBlock::empty(BlockExit::Out)
+            ..TranslationBlock::without_instructions(BlockExit::Out)
         }
     }
 
@@ -156,7 +157,7 @@ impl TranslationBlock {
         let mut hash = 0;
         for size in sizes.iter().take(count) {
             offsets.push(at as u16);
-            hash = hash::extend(hash, start.wrapping_add(at as u64));
+            hash = hash::extend_hash(hash, start.wrapping_add(at as u64));
             at += size;
         }
         let last_offset = offsets.last().map_or(0, |&offset| usize::from(offset));
@@ -191,10 +192,10 @@ impl TranslationBlock {
             first_refused,
             start,
             hash,
-            hash_power: hash::power(count as u64),
+            hash_power: hash::power_of_k(count as u64),
             offsets,
             code: code.into(),
-            ..TranslationBlock::empty(exit)
+            ..TranslationBlock::without_instructions(exit)
         };
         if steps {
             block.steps = block.instruction_steps();
@@ -253,7 +254,7 @@ impl TranslationBlock {
         )
     }
 
-    pub(crate) fn mark(&self, mark: u8) {
+    pub(crate) fn add_marks(&self, mark: u8) {
         self.marks.fetch_or(mark, Ordering::Relaxed);
         self.quiet_start.store(HAS_MARKS, Ordering::Relaxed);
         self.leave_ring_path();
@@ -296,7 +297,7 @@ impl TranslationBlock {
     }
 
     /// Returns the offset of an instruction from `start`.
-    pub(crate) fn offset(&self, index: u32) -> u64 {
+    pub(crate) fn instruction_offset(&self, index: u32) -> u64 {
         self.offsets.get(index as usize).map_or(0, |&at| at.into())
     }
 
@@ -311,7 +312,7 @@ impl TranslationBlock {
         let part = part.start as usize..part.end as usize;
         let part = self.offsets.get(part).unwrap_or_default();
         part.iter().fold(0, |sum, &offset| {
-            hash::extend(sum, self.start.wrapping_add(u64::from(offset)))
+            hash::extend_hash(sum, self.start.wrapping_add(u64::from(offset)))
         })
     }
 
@@ -376,16 +377,16 @@ fn first_refused(start: u64, offsets: &[u16], code: &[u8]) -> u32 {
 
 fn exit_of(instruction: &rtit_x86::Instruction) -> BlockExit {
     match instruction.class {
-        Class::Conditional => BlockExit::Conditional,
-        Class::Jump => BlockExit::Jump,
-        Class::Call => BlockExit::Call,
-        Class::IndirectJump => BlockExit::IndirectJump,
-        Class::IndirectCall => BlockExit::IndirectCall,
-        Class::Return => BlockExit::Return,
-        Class::FarTransfer => BlockExit::Far,
-        Class::Syscall => BlockExit::Syscall,
-        Class::SoftwareInterrupt => BlockExit::SoftInt,
-        Class::VmEntry | Class::XBegin => BlockExit::Unsupported,
+        InstructionClass::Conditional => BlockExit::Conditional,
+        InstructionClass::Jump => BlockExit::Jump,
+        InstructionClass::Call => BlockExit::Call,
+        InstructionClass::IndirectJump => BlockExit::IndirectJump,
+        InstructionClass::IndirectCall => BlockExit::IndirectCall,
+        InstructionClass::Return => BlockExit::Return,
+        InstructionClass::FarTransfer => BlockExit::Far,
+        InstructionClass::Syscall => BlockExit::Syscall,
+        InstructionClass::SoftwareInterrupt => BlockExit::SoftInt,
+        InstructionClass::VmEntry | InstructionClass::XBegin => BlockExit::Unsupported,
         _ if instruction.repeats => BlockExit::Repeat,
         _ => BlockExit::Fall,
     }

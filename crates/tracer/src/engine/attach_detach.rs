@@ -18,12 +18,12 @@ use libc::pid_t;
 use rtit_events::{flag, ResumeReason};
 
 use crate::address_space::{executable_mappings, AddressSpace};
-use crate::engine::event_loop::Engine;
+use crate::engine::event_loop::TracingEngine;
 use crate::engine::instruction_steps;
 use crate::engine::syscalls::{failed_by_stop, restart_call, syscall_from_registers, RESTARTS};
 use crate::event_stream::TracerState;
 use crate::ptrace::{self, trap, Registers, ResumeMode, StopStatus, WaitResult};
-use crate::task::{Position, Task};
+use crate::task::{TaskPosition, TracedTask};
 use crate::truth_output::TruthOutput;
 use crate::{error, procfs, Error};
 
@@ -40,16 +40,16 @@ pub(crate) fn trace_attached(
     control_watcher: pid_t,
     started: impl FnOnce(Result<(), Error>),
 ) {
-    let mut engine = Engine {
+    let mut engine = TracingEngine {
         control_watcher: Some(control_watcher),
-        ..Engine::new(
+        ..TracingEngine::new(
             shared,
             truth,
             pids.first().copied().unwrap_or(0),
             instruction_steps::breakpoints_work(),
         )
     };
-    match engine.attach(pids) {
+    match engine.attach_to_processes(pids) {
         Ok(()) => started(Ok(())),
         // The kernel detaches from those that were attached when this process ends; they have not continued yet.
         Err(error) => return started(Err(error)),
@@ -59,9 +59,9 @@ pub(crate) fn trace_attached(
     engine.finish_trace();
 }
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Stops all threads and reports them.
-    fn attach(&mut self, pids: &[pid_t]) -> Result<(), Error> {
+    fn attach_to_processes(&mut self, pids: &[pid_t]) -> Result<(), Error> {
         let mut processes = Vec::new();
         for &pid in pids {
             processes.push((pid, seize_process(pid)?));
@@ -77,7 +77,7 @@ impl Engine<'_> {
                 self.early.remove(&tid);
             }
             if tids.is_empty() {
-                return Err(ended_meanwhile(pid));
+                return Err(process_ended_error(pid));
             }
             self.report_process(pid, &tids);
         }
@@ -111,8 +111,8 @@ impl Engine<'_> {
         let ignored = Rc::new(Cell::new(procfs::ignores_signal(pid, libc::SIGTRAP)));
         let mut parent = 0;
         for &tid in tids {
-            let mut task = Task::new(tid, pid, space.clone());
-            task.position = Position::Attaching;
+            let mut task = TracedTask::new(tid, pid, space.clone());
+            task.position = TaskPosition::Attaching;
             task.trap_ignored = Rc::clone(&ignored);
             let parent_process = if parent == 0 { 0 } else { pid };
             self.announce_thread(&mut task, parent, parent_process, parent != 0);
@@ -135,7 +135,11 @@ impl Engine<'_> {
     }
 
     /// Finds out where a thread that ran untraced has stopped.
-    pub(super) fn on_first_stop(&mut self, task: &mut Task, status: StopStatus) -> io::Result<()> {
+    pub(super) fn on_first_stop(
+        &mut self,
+        task: &mut TracedTask,
+        status: StopStatus,
+    ) -> io::Result<()> {
         let mut registers = ptrace::read_registers(task.tid)?;
         task.trap_blocked = ptrace::unblock_trap(task.tid)?;
         let in_call = registers.orig_rax as i64 >= 0;
@@ -165,15 +169,15 @@ impl Engine<'_> {
             &registers,
         );
         task.position = if starts_another {
-            Position::Kernel(call)
+            TaskPosition::Kernel(call)
         } else {
-            Position::Restart(call)
+            TaskPosition::Restart(call)
         };
         Ok(())
     }
 }
 
-fn ended_meanwhile(pid: pid_t) -> Error {
+fn process_ended_error(pid: pid_t) -> Error {
     Error::Attach {
         why: format!("process {pid} ended while it was being attached to"),
     }
@@ -213,7 +217,7 @@ fn seize_process(pid: pid_t) -> Result<Vec<pid_t>, Error> {
         }
     }
     if seized.is_empty() {
-        return Err(ended_meanwhile(pid));
+        return Err(process_ended_error(pid));
     }
     Ok(seized)
 }
@@ -221,7 +225,7 @@ fn seize_process(pid: pid_t) -> Result<Vec<pid_t>, Error> {
 /// A thread that the kernel keeps from stopping (waiting for the child of a vfork, or a disk) is left after this time.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Follows attached threads until they have ended or been detached.
     pub(super) fn run_attached_loop(&mut self) {
         while !self.tasks.is_empty() {
@@ -275,14 +279,14 @@ impl Engine<'_> {
         let mut left = self.tasks.values();
         let late = since.elapsed() >= DETACH_TIMEOUT;
         left.all(|task| match task.position {
-            Position::Exiting => task.traced || late,
-            Position::Kernel(_) | Position::Restart(_) | Position::Attaching => late,
-            Position::New | Position::User(_) => false,
+            TaskPosition::Exiting => task.traced || late,
+            TaskPosition::Kernel(_) | TaskPosition::Restart(_) | TaskPosition::Attaching => late,
+            TaskPosition::New | TaskPosition::User(_) => false,
         })
     }
 
     /// Detaches from a stopped thread and delivers `signal` unless 0.
-    pub(super) fn detach_task(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+    pub(super) fn detach_task(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<()> {
         if signal == 0 && ptrace::trap_is_pending(task.tid)? {
             // Its step has ended, and its next stop is for the trap, before it runs.
             return ptrace::resume_thread(task.tid, ResumeMode::Free, 0);
@@ -297,7 +301,7 @@ impl Engine<'_> {
     }
 
     /// Tells the kernel what was hidden from it: that SIGTRAP is blocked, and delayed signals.
-    pub(super) fn restore_signals(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn restore_signals(&mut self, task: &mut TracedTask) -> io::Result<()> {
         if std::mem::take(&mut task.trap_blocked) {
             ptrace::block_trap(task.tid)?;
         }
@@ -310,7 +314,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn end_detached(&mut self, task: &mut Task) {
+    fn end_detached(&mut self, task: &mut TracedTask) {
         self.leave_context(task, 0);
         self.end_thread(task, 0, flag::EXIT_DETACHED);
     }
@@ -327,13 +331,13 @@ const LOOKED_AT: u64 = 1 << 20;
 const OTHER_STOPS: usize = 64;
 
 /// Returns whether the kernel has dropped the ignoring of SIGTRAP.
-pub(super) fn is_ignore_lost(task: &Task) -> bool {
+pub(super) fn is_ignore_lost(task: &TracedTask) -> bool {
     task.trap_ignored.get() && !procfs::ignores_signal(task.tid, libc::SIGTRAP)
 }
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Handles a SIGTRAP of an untraced thread: the kernel does not know that it is ignored.
-    pub(super) fn on_untraced_sigtrap(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn on_untraced_sigtrap(&mut self, task: &mut TracedTask) -> io::Result<()> {
         match ptrace::signal_code(task.tid)? {
             // An instruction caused it, which ends a process that ignores it.
             trap::KERNEL | trap::BREAKPOINT => self.resume_task(task, libc::SIGTRAP),
@@ -342,7 +346,7 @@ impl Engine<'_> {
     }
 
     /// Restores the ignoring in a thread that has been asked to stop and will be detached.
-    pub(super) fn ignore_again(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn ignore_again(&mut self, task: &mut TracedTask) -> io::Result<()> {
         if !is_ignore_lost(task) || ptrace::trap_is_pending(task.tid)? {
             return Ok(());
         }
@@ -353,7 +357,7 @@ impl Engine<'_> {
             Err(error) => error.to_string(),
         };
         task.trap_ignored.set(false);
-        self.warn(
+        self.emit_warning(
             task.tid,
             &format!(
                 "process {} ignored SIGTRAP, and does not any more: steps undo that, and it could not be set \
@@ -364,7 +368,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn inject_ignore_call(&mut self, task: &Task) -> io::Result<()> {
+    fn inject_ignore_call(&mut self, task: &TracedTask) -> io::Result<()> {
         let tid = task.tid;
         let registers = ptrace::read_registers(tid)?;
         if !ptrace::is_64_bit(&registers) {

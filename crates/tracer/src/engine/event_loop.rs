@@ -1,7 +1,7 @@
 //! The tracer's loop: it waits for a stop of any thread, handles the stop, and resumes the thread.
 //!
-//! Each thread has a [`Position`]: the instruction that it executes next in user code, the system call that it is in,
-//! or a state at its start or end. A stop shows how far the thread came from there. `on_stop` selects the handler:
+//! Each thread has a [`TaskPosition`]: the instruction that it executes next in user code, the system call that it is
+//! in, or a state at its start or end. A stop shows how far the thread came from there. `on_stop` selects the handler:
 //!
 //! | stop | handler |
 //! |---|---|
@@ -29,22 +29,22 @@ use std::time::Instant;
 use libc::pid_t;
 use rtit_events::code::CodeChange;
 use rtit_events::{flag, EventKind, Record, ResumeReason};
-use rtit_x86::Class;
+use rtit_x86::InstructionClass;
 
 use crate::address_space::AddressSpace;
 use crate::engine::attach_detach::is_ignore_lost;
 use crate::engine::signal_stops::hide_trap;
 use crate::event_stream::TracerState;
 use crate::ptrace::{self, ResumeMode, StopStatus};
-use crate::task::{NextInstruction, Position, Task};
+use crate::task::{NextInstruction, TaskPosition, TracedTask};
 use crate::tracer::WindowEdge;
 use crate::truth_output::TruthOutput;
 
-pub(super) struct Engine<'a> {
+pub(super) struct TracingEngine<'a> {
     pub(super) shared: &'a TracerState,
     pub(super) truth: TruthOutput,
     /// All threads that have not ended, except the one with the stop that is being handled.
-    pub(super) tasks: HashMap<pid_t, Task>,
+    pub(super) tasks: HashMap<pid_t, TracedTask>,
     /// Stops of threads that their parent has not reported yet.
     pub(super) early: HashMap<pid_t, Vec<StopStatus>>,
     /// Threads that have just been reported.
@@ -67,24 +67,24 @@ pub(super) struct Engine<'a> {
     /// When everything was asked to stop for the last time.
     pub(super) detaching: Option<Instant>,
     /// Warnings that have been given.
-    pub(super) warned: Warned,
+    pub(super) warned: IssuedWarnings,
 }
 
 #[derive(Default)]
-pub(super) struct Warned {
+pub(super) struct IssuedWarnings {
     pub(super) unknown: bool,
     pub(super) jumps: bool,
     pub(super) segment: bool,
 }
 
-impl<'a> Engine<'a> {
+impl<'a> TracingEngine<'a> {
     pub(super) fn new(
         shared: &'a TracerState,
         truth: TruthOutput,
         root: pid_t,
         breakpoints: bool,
-    ) -> Engine<'a> {
-        Engine {
+    ) -> TracingEngine<'a> {
+        TracingEngine {
             shared,
             truth,
             tasks: HashMap::new(),
@@ -100,7 +100,7 @@ impl<'a> Engine<'a> {
             killing: false,
             control_watcher: None,
             detaching: None,
-            warned: Warned::default(),
+            warned: IssuedWarnings::default(),
         }
     }
 }
@@ -136,11 +136,11 @@ impl RecordingWindow {
     }
 }
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Traces from the first instruction of the first process to the end of the last one.
     pub(super) fn run_loop(&mut self) {
         let root = self.root;
-        let mut task = Task::new(root, root, Rc::new(RefCell::new(AddressSpace::default())));
+        let mut task = TracedTask::new(root, root, Rc::new(RefCell::new(AddressSpace::default())));
         self.announce_thread(&mut task, 0, 0, false);
         let result = self.begin_first_program(&mut task);
         self.tasks.insert(root, task);
@@ -153,7 +153,7 @@ impl Engine<'_> {
                 Ok(Some((tid, status))) => self.on_status(tid, status),
                 Ok(None) => break,
                 Err(error) => {
-                    self.warn(root, &format!("waitpid: {error}; the trace ends here"));
+                    self.emit_warning(root, &format!("waitpid: {error}; the trace ends here"));
                     self.kill_everything();
                     break;
                 }
@@ -169,7 +169,7 @@ impl Engine<'_> {
 
     pub(super) fn finish_trace(&mut self) {
         let root = self.root;
-        self.write_truth(root, TruthOutput::finish);
+        self.write_truth(root, TruthOutput::finish_file);
         self.emit_record(Record {
             ip: self.status as u32 as u64,
             target: self.window.phase as u64,
@@ -212,18 +212,18 @@ impl Engine<'_> {
                     Some(_) => "the trace ends here",
                     None => "the program is killed",
                 };
-                self.warn(tid, &format!("ptrace: {error}; {end}"));
+                self.emit_warning(tid, &format!("ptrace: {error}; {end}"));
                 self.shared.kill_all();
             }
         }
     }
 
-    fn on_stop(&mut self, task: &mut Task, status: StopStatus) -> io::Result<()> {
+    fn on_stop(&mut self, task: &mut TracedTask, status: StopStatus) -> io::Result<()> {
         if task.breakpoint_set {
             self.clear_breakpoint(task)?;
         }
         hide_trap(task)?;
-        if matches!(task.position, Position::Attaching) {
+        if matches!(task.position, TaskPosition::Attaching) {
             self.on_first_stop(task, status)?;
         }
         match status {
@@ -237,7 +237,7 @@ impl Engine<'_> {
                 self.resume_task(task, 0)
             }
             StopStatus::Event(libc::PTRACE_EVENT_STOP, libc::SIGTRAP) => {
-                if matches!(task.position, Position::New) {
+                if matches!(task.position, TaskPosition::New) {
                     self.begin_thread(task)?;
                 }
                 if self.detaching.is_some() {
@@ -286,10 +286,12 @@ impl Engine<'_> {
     }
 }
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Resumes the thread and delivers `signal` unless 0.
-    pub(super) fn resume_task(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
-        if self.detaching.is_some() && !matches!(task.position, Position::Exiting if task.traced) {
+    pub(super) fn resume_task(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<()> {
+        if self.detaching.is_some()
+            && !matches!(task.position, TaskPosition::Exiting if task.traced)
+        {
             if !is_ignore_lost(task) {
                 return self.detach_task(task, signal);
             }
@@ -302,7 +304,7 @@ impl Engine<'_> {
             ptrace::interrupt_thread(task.tid)?;
         }
         // The end of a current call may need corrections.
-        let in_user = matches!(task.position, Position::User(_));
+        let in_user = matches!(task.position, TaskPosition::User(_));
         if task.traced && in_user && self.shared.is_released() {
             self.release_task(task);
         }
@@ -312,17 +314,17 @@ impl Engine<'_> {
         let caught = signal != 0 && task.delivered.is_some_and(|injected| injected.caught);
         let how = match &task.position {
             _ if !task.traced => ResumeMode::Free,
-            Position::Exiting => ResumeMode::Free,
-            Position::New | Position::Attaching => ResumeMode::Step,
+            TaskPosition::Exiting => ResumeMode::Free,
+            TaskPosition::New | TaskPosition::Attaching => ResumeMode::Step,
             // A step shows the first instruction of a handler; the entry of a repeated call must be seen.
-            Position::Kernel(_) | Position::Restart(_) if caught => ResumeMode::Step,
-            Position::Kernel(_) | Position::Restart(_) => ResumeMode::UntilSyscall,
-            Position::User(next) if !caught && enters_kernel(next) => ResumeMode::UntilSyscall,
-            Position::User(next) if signal == 0 => {
+            TaskPosition::Kernel(_) | TaskPosition::Restart(_) if caught => ResumeMode::Step,
+            TaskPosition::Kernel(_) | TaskPosition::Restart(_) => ResumeMode::UntilSyscall,
+            TaskPosition::User(next) if !caught && enters_kernel(next) => ResumeMode::UntilSyscall,
+            TaskPosition::User(next) if signal == 0 => {
                 let next = next.clone();
                 self.choose_resume_mode(task, &next)
             }
-            Position::User(_) => ResumeMode::Step,
+            TaskPosition::User(_) => ResumeMode::Step,
         };
         ptrace::resume_thread(task.tid, how, signal)
     }
@@ -332,13 +334,13 @@ impl Engine<'_> {
 /// call only at its end.
 fn enters_kernel(next: &NextInstruction) -> bool {
     match next.instruction.map(|instruction| instruction.class) {
-        Some(Class::Syscall) => true,
-        Some(Class::SoftwareInterrupt) => next.vector == 0x80,
+        Some(InstructionClass::Syscall) => true,
+        Some(InstructionClass::SoftwareInterrupt) => next.vector == 0x80,
         _ => false,
     }
 }
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     pub(super) fn emit_record(&mut self, record: Record) {
         self.emit_with_blob(record, None);
     }
@@ -350,7 +352,7 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn warn(&mut self, tid: libc::pid_t, text: &str) {
+    pub(super) fn emit_warning(&mut self, tid: libc::pid_t, text: &str) {
         let record = Record::new(EventKind::Warning, tid as u32);
         self.emit_with_blob(record, Some(text.as_bytes().to_vec()));
     }
@@ -362,17 +364,19 @@ impl Engine<'_> {
         write: impl FnOnce(&mut TruthOutput) -> Option<String>,
     ) {
         if let Some(text) = write(&mut self.truth) {
-            self.warn(tid, &text);
+            self.emit_warning(tid, &text);
         }
     }
 
     /// Ends the thread's run in the truth file.
-    pub(super) fn end_run(&mut self, task: &mut Task) {
-        self.write_truth(task.tid, |truth| truth.end_run(task.id(), &mut task.run));
+    pub(super) fn end_run(&mut self, task: &mut TracedTask) {
+        self.write_truth(task.tid, |truth| {
+            truth.end_run(task.tid_as_u32(), &mut task.run)
+        });
     }
 
     /// Brings user code into context at `next`, unless it is.
-    pub(super) fn enter_context(&mut self, task: &mut Task, next: &NextInstruction) {
+    pub(super) fn enter_context(&mut self, task: &mut TracedTask, next: &NextInstruction) {
         let Some(reason) = task.reentry.take() else {
             return;
         };
@@ -380,19 +384,19 @@ impl Engine<'_> {
             self.emit_record(Record {
                 ip: next.ip,
                 extra: task.retired,
-                ..Record::new(EventKind::Switch, task.id())
+                ..Record::new(EventKind::Switch, task.tid_as_u32())
             });
         }
         self.emit_record(Record {
             flags: reason as u8 | if next.narrow { flag::RESUME_32_BIT } else { 0 },
             target: next.ip,
             extra: task.retired,
-            ..Record::new(EventKind::Resume, task.id())
+            ..Record::new(EventKind::Resume, task.tid_as_u32())
         });
     }
 
     /// Takes the thread out of context before its next instruction, for a signal.
-    pub(super) fn leave_context(&mut self, task: &mut Task, signal: i32) {
+    pub(super) fn leave_context(&mut self, task: &mut TracedTask, signal: i32) {
         let Some(ip) = task.next().map(|next| next.ip) else {
             return;
         };
@@ -403,17 +407,17 @@ impl Engine<'_> {
         self.emit_record(Record {
             ip,
             extra: signal as u64,
-            ..Record::new(EventKind::Interrupt, task.id())
+            ..Record::new(EventKind::Interrupt, task.tid_as_u32())
         });
         task.reentry = Some(ResumeReason::Other);
     }
 
     /// Switches the thread out and in if code has changed since its last instruction.
-    pub(super) fn refresh_context(&mut self, task: &mut Task) {
+    pub(super) fn refresh_context(&mut self, task: &mut TracedTask) {
         if task.reentry.is_some() || !task.code_changed {
             return;
         }
-        let Position::User(next) = &task.position else {
+        let TaskPosition::User(next) = &task.position else {
             return;
         };
         let ip = next.ip;
@@ -424,12 +428,12 @@ impl Engine<'_> {
             ip,
             flags: flag::SWITCH_IN_USER,
             extra: task.retired,
-            ..Record::new(EventKind::Switch, task.id())
+            ..Record::new(EventKind::Switch, task.tid_as_u32())
         });
     }
 
     /// Writes changes of code in the thread's address space, and marks all threads in it.
-    pub(super) fn report_changes(&mut self, task: &mut Task, changes: Vec<CodeChange>) {
+    pub(super) fn report_changes(&mut self, task: &mut TracedTask, changes: Vec<CodeChange>) {
         if changes.is_empty() {
             return;
         }
@@ -440,7 +444,7 @@ impl Engine<'_> {
                     let mut record = Record {
                         ip: mapping.start,
                         target: mapping.end - mapping.start,
-                        ..Record::new(EventKind::Mmap, task.id())
+                        ..Record::new(EventKind::Mmap, task.tid_as_u32())
                     };
                     let Some(contents) = contents else {
                         self.emit_with_blob(record, Some(blob));
@@ -452,14 +456,14 @@ impl Engine<'_> {
                     let record = Record {
                         ip: mapping.start,
                         flags: flag::CODE_OF_MAPPING,
-                        ..Record::new(EventKind::Code, task.id())
+                        ..Record::new(EventKind::Code, task.tid_as_u32())
                     };
                     self.emit_with_blob(record, Some(contents.code));
                 }
                 CodeChange::Code(address, bytes) => self.emit_with_blob(
                     Record {
                         ip: address,
-                        ..Record::new(EventKind::Code, task.id())
+                        ..Record::new(EventKind::Code, task.tid_as_u32())
                     },
                     Some(bytes),
                 ),
@@ -474,9 +478,9 @@ impl Engine<'_> {
     }
 }
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Acts at edges before the thread retires the instruction at `ip`.
-    pub(super) fn check_window_edges(&mut self, task: &mut Task, ip: u64) {
+    pub(super) fn check_window_edges(&mut self, task: &mut TracedTask, ip: u64) {
         if !self.window.is_used() {
             return;
         }
@@ -500,7 +504,7 @@ impl Engine<'_> {
         }
         task.tracing = on;
         self.end_run(task);
-        self.write_truth(task.tid, |truth| truth.write_tracing(task.id(), on));
+        self.write_truth(task.tid, |truth| truth.write_tracing(task.tid_as_u32(), on));
         self.emit_record(Record {
             ip,
             flags: flag::SWITCH_IN_USER
@@ -510,7 +514,7 @@ impl Engine<'_> {
                     flag::SWITCH_TURNS_OFF
                 },
             extra: task.retired,
-            ..Record::new(EventKind::Switch, task.id())
+            ..Record::new(EventKind::Switch, task.tid_as_u32())
         });
     }
 }

@@ -9,19 +9,19 @@ use std::io;
 
 use libc::pid_t;
 use rtit_events::{flag, EventKind, Record, ResumeReason};
-use rtit_x86::{Class, Instruction, Mode, MAX_LENGTH};
+use rtit_x86::{Instruction, InstructionClass, Mode, MAX_LENGTH};
 
 use crate::address_space::VSYSCALL;
-use crate::engine::event_loop::Engine;
+use crate::engine::event_loop::TracingEngine;
 use crate::ptrace::{self, Registers, ResumeMode, StopStatus, TRAP_FLAG};
-use crate::task::{NextInstruction, Position, Task};
+use crate::task::{NextInstruction, TaskPosition, TracedTask};
 
 /// Of the instructions in a shadow only the first certainly runs without a stop; more than this never do.
 const LONGEST_SHADOW: u32 = 2;
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Sets the instruction at RIP as the thread's next one.
-    pub(super) fn set_next_instruction(&mut self, task: &mut Task, registers: &Registers) {
+    pub(super) fn set_next_instruction(&mut self, task: &mut TracedTask, registers: &Registers) {
         let next = self.fetch_next(task, registers.rip, registers, LONGEST_SHADOW);
         // After POPF and IRET the flag is the one that they loaded. Later the kernel may show the one that steps need.
         let visible = registers.eflags & TRAP_FLAG != 0;
@@ -30,14 +30,14 @@ impl Engine<'_> {
         }
         task.program_steps = task.popped_tf && visible;
         if task.traced {
-            task.position = Position::User(next);
+            task.position = TaskPosition::User(next);
             self.refresh_context(task);
         }
     }
 
     pub(super) fn fetch_next(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         ip: u64,
         registers: &Registers,
         depth: u32,
@@ -90,7 +90,11 @@ impl Engine<'_> {
     }
 
     /// Handles a step that ended at RIP.
-    pub(super) fn on_step(&mut self, task: &mut Task, registers: &Registers) -> io::Result<()> {
+    pub(super) fn on_step(
+        &mut self,
+        task: &mut TracedTask,
+        registers: &Registers,
+    ) -> io::Result<()> {
         if self.retire_up_to(task, registers.rip) {
             self.clear_pushed_trap_flag(task, registers);
             self.set_next_instruction(task, registers);
@@ -99,8 +103,9 @@ impl Engine<'_> {
     }
 
     /// Accounts for the instructions from the thread's position up to `to`; false if the current one has not ended.
-    pub(super) fn retire_up_to(&mut self, task: &mut Task, to: u64) -> bool {
-        let Position::User(mut next) = std::mem::replace(&mut task.position, Position::Exiting)
+    pub(super) fn retire_up_to(&mut self, task: &mut TracedTask, to: u64) -> bool {
+        let TaskPosition::User(mut next) =
+            std::mem::replace(&mut task.position, TaskPosition::Exiting)
         else {
             return true;
         };
@@ -108,7 +113,7 @@ impl Engine<'_> {
         self.enter_context(task, &next);
         if next.ip == to && next.instruction.is_some_and(|i| i.repeats) {
             // An iteration of a REP instruction that continues.
-            task.position = Position::User(next);
+            task.position = TaskPosition::User(next);
             return false;
         }
         while let Some(follow) = next.follow.take() {
@@ -121,7 +126,7 @@ impl Engine<'_> {
         }
         self.retire_or_fault(task, &next, to);
         // The caller fetches the instruction; until then the end of the thread finds it at `to`.
-        task.position = Position::User(NextInstruction {
+        task.position = TaskPosition::User(NextInstruction {
             ip: to,
             pushed_flags: next.instruction.is_some_and(|i| i.pushes_flags),
             popped_flags: next.instruction.is_some_and(|i| i.pops_flags),
@@ -131,7 +136,7 @@ impl Engine<'_> {
     }
 
     /// Accounts for an instruction, or a call into the vsyscall page, that led to `to`.
-    fn retire_or_fault(&mut self, task: &mut Task, next: &NextInstruction, to: u64) {
+    fn retire_or_fault(&mut self, task: &mut TracedTask, next: &NextInstruction, to: u64) {
         if !next.emulated {
             self.retire_instruction(task, next, to);
             return;
@@ -140,19 +145,19 @@ impl Engine<'_> {
         self.emit_record(Record {
             ip: next.ip,
             extra: libc::SIGSEGV as u64,
-            ..Record::new(EventKind::Fault, task.id())
+            ..Record::new(EventKind::Fault, task.tid_as_u32())
         });
         task.reentry = Some(ResumeReason::Other);
     }
 
     /// Accounts for a retired instruction that led to `to`.
-    fn retire_instruction(&mut self, task: &mut Task, next: &NextInstruction, to: u64) {
+    fn retire_instruction(&mut self, task: &mut TracedTask, next: &NextInstruction, to: u64) {
         self.check_window_edges(task, next.ip);
         self.clock += 1;
         task.retired += 1;
         task.call_unblocks_trap = false;
         self.write_truth(task.tid, |truth| {
-            truth.add_instruction(task.id(), &mut task.run, next.ip)
+            truth.add_instruction(task.tid_as_u32(), &mut task.run, next.ip)
         });
         let Some(instruction) = next.instruction else {
             self.retire_unknown(task, next.ip, to);
@@ -164,10 +169,10 @@ impl Engine<'_> {
             ip: next.ip,
             target: to,
             extra: task.retired,
-            ..Record::new(EventKind::Jump, task.id())
+            ..Record::new(EventKind::Jump, task.tid_as_u32())
         };
         match instruction.class {
-            Class::Conditional => {
+            InstructionClass::Conditional => {
                 let taken =
                     to != after || instruction.target == after && is_taken(task.tid, &instruction);
                 let known = !taken || to == instruction.target;
@@ -189,23 +194,23 @@ impl Engine<'_> {
                 }
                 return;
             }
-            Class::Jump | Class::Call if to != instruction.target => {
+            InstructionClass::Jump | InstructionClass::Call if to != instruction.target => {
                 self.write_unexpected_jump(task, instruction.target, to);
                 return;
             }
-            Class::Jump => {}
-            Class::Call => record.kind = EventKind::Call,
-            Class::IndirectJump => record.kind = EventKind::IndirectJump,
-            Class::IndirectCall => record.kind = EventKind::IndirectCall,
-            Class::Return => record.kind = EventKind::Return,
-            Class::FarTransfer => {
+            InstructionClass::Jump => {}
+            InstructionClass::Call => record.kind = EventKind::Call,
+            InstructionClass::IndirectJump => record.kind = EventKind::IndirectJump,
+            InstructionClass::IndirectCall => record.kind = EventKind::IndirectCall,
+            InstructionClass::Return => record.kind = EventKind::Return,
+            InstructionClass::FarTransfer => {
                 record.kind = EventKind::Far;
                 // It has ended: the registers show the new mode.
                 let narrow =
                     ptrace::read_registers(task.tid).is_ok_and(|now| !ptrace::is_64_bit(&now));
                 record.flags = if narrow { flag::FAR_TO_32_BIT } else { 0 };
             }
-            Class::Syscall => {
+            InstructionClass::Syscall => {
                 record.kind = EventKind::Syscall;
                 record.target = 0;
                 task.reentry = Some(ResumeReason::SystemCall);
@@ -222,9 +227,9 @@ impl Engine<'_> {
     }
 
     /// Handles bytes that ran although they are no known instruction.
-    fn retire_unknown(&mut self, task: &mut Task, ip: u64, to: u64) {
+    fn retire_unknown(&mut self, task: &mut TracedTask, ip: u64, to: u64) {
         if !std::mem::replace(&mut self.warned.unknown, true) {
-            self.warn(
+            self.emit_warning(
                 task.tid,
                 &format!(
                     "an unknown instruction at {ip:#x} was executed; the path there has a gap"
@@ -235,9 +240,9 @@ impl Engine<'_> {
     }
 
     /// Handles control that went to `to` instead of `expected`: an aborted transaction, or an act of the kernel.
-    fn write_unexpected_jump(&mut self, task: &mut Task, expected: u64, to: u64) {
+    fn write_unexpected_jump(&mut self, task: &mut TracedTask, expected: u64, to: u64) {
         if !std::mem::replace(&mut self.warned.jumps, true) {
-            self.warn(
+            self.emit_warning(
                 task.tid,
                 &format!("control went from {expected:#x} to {to:#x} without a branch"),
             );
@@ -245,11 +250,11 @@ impl Engine<'_> {
         self.write_interrupt(task, expected, to);
     }
 
-    fn write_interrupt(&mut self, task: &mut Task, ip: u64, to: u64) {
+    fn write_interrupt(&mut self, task: &mut TracedTask, ip: u64, to: u64) {
         self.end_run(task);
         self.emit_record(Record {
             ip,
-            ..Record::new(EventKind::Interrupt, task.id())
+            ..Record::new(EventKind::Interrupt, task.tid_as_u32())
         });
         task.reentry = Some(ResumeReason::Other);
         self.enter_context(
@@ -262,7 +267,7 @@ impl Engine<'_> {
     }
 
     /// Clears the trap flag that PUSHF has stored under a step.
-    fn clear_pushed_trap_flag(&mut self, task: &Task, registers: &Registers) {
+    fn clear_pushed_trap_flag(&mut self, task: &TracedTask, registers: &Registers) {
         if task.program_steps || !task.next().is_some_and(|next| next.pushed_flags) {
             return;
         }
@@ -276,9 +281,9 @@ impl Engine<'_> {
         }
     }
 
-    fn warn_of_segment(&mut self, task: &Task) {
+    fn warn_of_segment(&mut self, task: &TracedTask) {
         if !std::mem::replace(&mut self.warned.segment, true) {
-            self.warn(
+            self.emit_warning(
                 task.tid,
                 "the program entered a code segment of its own: the path in it cannot be decoded",
             );
@@ -357,12 +362,12 @@ const DR7: usize = 7;
 /// DR7.L0: breakpoint 0 on execution.
 const ENABLE: u64 = 1;
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Returns how to resume the thread at `next`: freely up to a breakpoint after a long REP instruction, otherwise by
     /// a step.
     pub(super) fn choose_resume_mode(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         next: &NextInstruction,
     ) -> ResumeMode {
         let Some(instruction) = next.instruction else {
@@ -386,7 +391,7 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn clear_breakpoint(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn clear_breakpoint(&mut self, task: &mut TracedTask) -> io::Result<()> {
         task.breakpoint_set = false;
         ptrace::set_debug_register(task.tid, DR7, 0)
     }

@@ -19,18 +19,19 @@ use std::{io, mem, ptr};
 
 use libc::{pid_t, siginfo_t};
 use rtit_events::{EventKind, Record, ResumeReason};
-use rtit_x86::Class;
+use rtit_x86::InstructionClass;
 
-use crate::engine::event_loop::Engine;
+use crate::engine::event_loop::TracingEngine;
 use crate::procfs;
 use crate::ptrace::{self, trap, Registers};
 use crate::task::{
-    DeferredSignal, InjectedSignal, NextInstruction, PendingTrap, Position, SystemCall, Task,
+    DeferredSignal, InjectedSignal, NextInstruction, PendingTrap, SystemCall, TaskPosition,
+    TracedTask,
 };
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Handles a SIGTRAP, which mostly is the end of a step.
-    pub(super) fn on_sigtrap(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn on_sigtrap(&mut self, task: &mut TracedTask) -> io::Result<()> {
         let registers = ptrace::read_registers(task.tid)?;
         let injected = task.delivered.take();
         // The trap flag was set before the instruction: then the trap is the program's, too.
@@ -78,29 +79,29 @@ impl Engine<'_> {
         }
     }
 
-    fn is_int1(&self, task: &Task) -> bool {
+    fn is_int1(&self, task: &TracedTask) -> bool {
         task.next().is_some_and(|next| {
             let interrupts = next
                 .instruction
-                .is_some_and(|i| i.class == Class::SoftwareInterrupt);
+                .is_some_and(|i| i.class == InstructionClass::SoftwareInterrupt);
             interrupts && next.vector == 1
         })
     }
 
     /// Handles a software interrupt, perhaps in the shadow of another instruction; RIP is after it.
-    fn on_software_interrupt(&mut self, task: &mut Task, registers: &Registers) {
-        let is_interrupt = |task: &Task| {
+    fn on_software_interrupt(&mut self, task: &mut TracedTask, registers: &Registers) {
+        let is_interrupt = |task: &TracedTask| {
             let instruction = task.next().and_then(|next| next.instruction);
-            instruction.is_some_and(|i| i.class == Class::SoftwareInterrupt)
+            instruction.is_some_and(|i| i.class == InstructionClass::SoftwareInterrupt)
         };
         if !is_interrupt(task) {
             let follow = task.next().and_then(|next| next.follow.clone());
             if let Some(follow) = follow {
                 self.retire_up_to(task, follow.ip);
-                task.position = Position::User(*follow);
+                task.position = TaskPosition::User(*follow);
             }
         }
-        if let (true, Position::User(next)) = (is_interrupt(task), task.position.clone()) {
+        if let (true, TaskPosition::User(next)) = (is_interrupt(task), task.position.clone()) {
             self.write_software_interrupt(task, &next);
         }
         self.set_next_instruction(task, registers);
@@ -108,7 +109,7 @@ impl Engine<'_> {
 
     pub(super) fn write_software_interrupt(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         next: &crate::task::NextInstruction,
     ) {
         self.enter_context(task, next);
@@ -117,21 +118,25 @@ impl Engine<'_> {
             length: next.instruction.map_or(0, |i| u16::from(i.length)),
             ip: next.ip,
             extra: u64::from(next.vector),
-            ..Record::new(EventKind::SoftInt, task.id())
+            ..Record::new(EventKind::SoftInt, task.tid_as_u32())
         });
         task.reentry = Some(ResumeReason::Other);
     }
 
     /// Handles a step that ended with the report of a system call: one made in a shadow, or repeated.
-    fn on_stepped_syscall(&mut self, task: &mut Task, mut registers: Registers) -> io::Result<()> {
+    fn on_stepped_syscall(
+        &mut self,
+        task: &mut TracedTask,
+        mut registers: Registers,
+    ) -> io::Result<()> {
         match task.position.clone() {
-            Position::Restart(call) => {
+            TaskPosition::Restart(call) => {
                 let next = call.next.clone();
                 self.on_syscall_restart(task, &next);
                 self.clear_r11_trap_flag(task, &mut registers)?;
                 self.on_syscall_return(task, &call, &registers)
             }
-            Position::User(next) if next.ip != registers.rip => {
+            TaskPosition::User(next) if next.ip != registers.rip => {
                 self.retire_up_to(task, registers.rip);
                 if task.reentry.is_some() {
                     self.clear_r11_trap_flag(task, &mut registers)?;
@@ -149,7 +154,11 @@ impl Engine<'_> {
     }
 
     /// Clears the trap flag that SYSCALL has stored in R11 under a step.
-    fn clear_r11_trap_flag(&mut self, task: &Task, registers: &mut Registers) -> io::Result<()> {
+    fn clear_r11_trap_flag(
+        &mut self,
+        task: &TracedTask,
+        registers: &mut Registers,
+    ) -> io::Result<()> {
         if registers.r11 & ptrace::TRAP_FLAG != 0 && registers.rcx == registers.rip {
             registers.r11 &= !ptrace::TRAP_FLAG;
             ptrace::write_registers(task.tid, registers)?;
@@ -158,16 +167,16 @@ impl Engine<'_> {
     }
 
     /// Handles another signal than SIGTRAP.
-    pub(super) fn on_signal(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+    pub(super) fn on_signal(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<()> {
         let registers = ptrace::read_registers(task.tid)?;
         let info = ptrace::signal_info(task.tid)?;
         let code = info.si_code;
         let injected = task.delivered.take();
         match task.position.clone() {
-            Position::User(next) => {
+            TaskPosition::User(next) => {
                 let interrupts = next
                     .instruction
-                    .is_some_and(|i| i.class == Class::SoftwareInterrupt);
+                    .is_some_and(|i| i.class == InstructionClass::SoftwareInterrupt);
                 if next.ip != registers.rip && interrupts {
                     // INT 4 is a trap: the IP is after it.
                     self.on_software_interrupt(task, &registers);
@@ -182,7 +191,7 @@ impl Engine<'_> {
                     self.write_fault(task, &info);
                 }
             }
-            Position::Restart(call) if call.next.ip == registers.rip => {
+            TaskPosition::Restart(call) if call.next.ip == registers.rip => {
                 // The call would have been repeated, but this signal came first.
                 self.set_next_instruction(task, &registers);
             }
@@ -193,7 +202,7 @@ impl Engine<'_> {
 
     pub(super) fn deliver_unless_deferred(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         signal: i32,
     ) -> io::Result<()> {
         if self.detaching.is_none() && self.defer_signal(task, signal)? {
@@ -203,8 +212,8 @@ impl Engine<'_> {
     }
 
     /// Writes that the instruction at the thread's position did not retire.
-    fn write_fault(&mut self, task: &mut Task, info: &libc::siginfo_t) {
-        let Position::User(next) = task.position.clone() else {
+    fn write_fault(&mut self, task: &mut TracedTask, info: &libc::siginfo_t) {
+        let TaskPosition::User(next) = task.position.clone() else {
             return;
         };
         self.enter_context(task, &next);
@@ -215,20 +224,20 @@ impl Engine<'_> {
             // SAFETY: the kernel's own signals for an instruction have the address.
             target: unsafe { info.si_addr() } as u64,
             extra: u64::from(info.si_signo as u32) | u64::from(info.si_code as u32) << 32,
-            ..Record::new(EventKind::Fault, task.id())
+            ..Record::new(EventKind::Fault, task.tid_as_u32())
         });
         task.reentry = Some(ResumeReason::Other);
     }
 
     /// Delivers a signal that no instruction caused: the program may ignore it.
-    pub(super) fn deliver_sent(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+    pub(super) fn deliver_sent(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<()> {
         if signal == libc::SIGTRAP && task.trap_ignored.get() {
             return self.resume_task(task, 0);
         }
         self.deliver_signal(task, signal)
     }
 
-    pub(super) fn deliver_signal(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+    pub(super) fn deliver_signal(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<()> {
         task.delivered = Some(InjectedSignal {
             signal,
             caught: crate::procfs::handles_signal(task.tid, signal),
@@ -238,7 +247,7 @@ impl Engine<'_> {
 }
 
 /// Corrects the signal mask that a handler's frame keeps: it is the program's, not the one that steps need.
-fn hide_blocked_trap(task: &mut Task, registers: &Registers) -> io::Result<()> {
+fn hide_blocked_trap(task: &mut TracedTask, registers: &Registers) -> io::Result<()> {
     /// Before uc_sigmask: return address, uc_flags, uc_link, uc_stack, uc_mcontext.
     const MASK: u64 = 8 + 8 + 8 + 24 + 256;
     let at = registers.rsp.wrapping_add(MASK);
@@ -252,12 +261,12 @@ fn hide_blocked_trap(task: &mut Task, registers: &Registers) -> io::Result<()> {
 
 /// Returns whether an ordinary instruction has retired. The kernel reports the trap of a step before any other SIGTRAP,
 /// so the origin of the signal is certain.
-fn is_plain_step(task: &Task, registers: &Registers) -> bool {
+fn is_plain_step(task: &TracedTask, registers: &Registers) -> bool {
     task.next().is_some_and(|next| {
         let class = next.instruction.map(|instruction| instruction.class);
         let ordinary = !matches!(
             class,
-            None | Some(Class::SoftwareInterrupt | Class::Syscall)
+            None | Some(InstructionClass::SoftwareInterrupt | InstructionClass::Syscall)
         );
         ordinary && next.follow.is_none() && next.ip != registers.rip
     })
@@ -273,9 +282,9 @@ fn is_fault(signal: i32, code: i32) -> bool {
     }
 }
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Defers the signal that stopped the thread, if it came too early.
-    pub(super) fn defer_signal(&mut self, task: &mut Task, signal: i32) -> io::Result<bool> {
+    pub(super) fn defer_signal(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<bool> {
         let info = ptrace::signal_info(task.tid)?;
         if signal == libc::SIGTRAP {
             return self.defer_trap(task, info);
@@ -293,7 +302,7 @@ impl Engine<'_> {
             return Ok(true);
         }
         let until = task.caught_up_at;
-        let in_user_code = matches!(task.position, Position::User(_));
+        let in_user_code = matches!(task.position, TaskPosition::User(_));
         let early = in_user_code && is_of_timer(&info) && task.retired < until;
         if early {
             task.deferred = Some(DeferredSignal {
@@ -306,7 +315,7 @@ impl Engine<'_> {
     }
 
     /// Resumes the thread after a step, with a deferred signal that is due.
-    pub(super) fn resume_after_step(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn resume_after_step(&mut self, task: &mut TracedTask) -> io::Result<()> {
         if !self.traps.is_empty() && !task.trap_blocked {
             self.take_process_trap(task);
         }
@@ -335,7 +344,7 @@ impl Engine<'_> {
 
     /// Returns the deferred signal, to send it into a system call that begins: it must not wait for the end of the
     /// call.
-    pub(super) fn send_deferred(&self, task: &mut Task) -> i32 {
+    pub(super) fn send_deferred(&self, task: &mut TracedTask) -> i32 {
         match &mut task.deferred {
             Some(held) if self.detaching.is_none() => {
                 held.sent = true;
@@ -358,14 +367,14 @@ fn is_of_timer(info: &libc::siginfo_t) -> bool {
     info.si_signo < 32 && (info.si_code == TIMER || info.si_code == KERNEL && of_interval)
 }
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Tells the kernel that SIGTRAP is blocked, for a step that ends in a trap of the program's own.
-    pub(super) fn expose_trap(&self, task: &mut Task) -> io::Result<()> {
-        let Position::User(next) = &task.position else {
+    pub(super) fn expose_trap(&self, task: &mut TracedTask) -> io::Result<()> {
+        let TaskPosition::User(next) = &task.position else {
             return Ok(());
         };
         let traps = |next: &NextInstruction| {
-            let interrupts = |class| class == Class::SoftwareInterrupt;
+            let interrupts = |class| class == InstructionClass::SoftwareInterrupt;
             next.instruction.is_some_and(|i| interrupts(i.class)) && matches!(next.vector, 1 | 3)
         };
         if traps(next) || task.program_steps || next.follow.as_deref().is_some_and(traps) {
@@ -376,7 +385,7 @@ impl Engine<'_> {
     }
 
     /// Handles a SIGTRAP that was sent.
-    pub(super) fn on_sent_trap(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn on_sent_trap(&mut self, task: &mut TracedTask) -> io::Result<()> {
         if is_blocked(task) && self.detaching.is_none() && task.trap.is_none_or(|trap| !trap.sent) {
             let info = ptrace::signal_info(task.tid)?;
             if is_of_process(&info) {
@@ -388,9 +397,9 @@ impl Engine<'_> {
     }
 
     /// Gives a SIGTRAP to a thread that waits in a call and may take it; otherwise it waits for the first that may.
-    fn redirect_trap(&mut self, task: &Task, info: siginfo_t) -> io::Result<()> {
-        let sleeping = |other: &&mut Task| match &other.position {
-            Position::Kernel(call) if other.pid == task.pid && other.trap.is_none() => {
+    fn redirect_trap(&mut self, task: &TracedTask, info: siginfo_t) -> io::Result<()> {
+        let sleeping = |other: &&mut TracedTask| match &other.position {
+            TaskPosition::Kernel(call) if other.pid == task.pid && other.trap.is_none() => {
                 !call.compat && (!is_blocked(other) || takes_pending_trap(other.tid, call))
             }
             _ => false,
@@ -405,7 +414,11 @@ impl Engine<'_> {
     }
 
     /// Defers the SIGTRAP that stopped the thread, if the program blocks it.
-    pub(super) fn defer_trap(&mut self, task: &mut Task, info: siginfo_t) -> io::Result<bool> {
+    pub(super) fn defer_trap(
+        &mut self,
+        task: &mut TracedTask,
+        info: siginfo_t,
+    ) -> io::Result<bool> {
         let blocked = is_blocked(task);
         match task.trap {
             Some(trap) if trap.sent => {
@@ -445,7 +458,7 @@ impl Engine<'_> {
     }
 
     /// Gives the thread a SIGTRAP that waits for any thread of its process.
-    pub(super) fn take_process_trap(&mut self, task: &mut Task) {
+    pub(super) fn take_process_trap(&mut self, task: &mut TracedTask) {
         if task.trap.is_some() {
             return;
         }
@@ -456,7 +469,11 @@ impl Engine<'_> {
     }
 
     /// Notes a new action for SIGTRAP.
-    pub(super) fn on_trap_action(&mut self, task: &mut Task, call: &SystemCall) -> io::Result<()> {
+    pub(super) fn on_trap_action(
+        &mut self,
+        task: &mut TracedTask,
+        call: &SystemCall,
+    ) -> io::Result<()> {
         let [_, new, old, ..] = call.arguments;
         let before = task.trap_ignored.get();
         if new != 0 {
@@ -476,7 +493,7 @@ impl Engine<'_> {
     }
 
     /// Drops pending SIGTRAPs, which are ignored from now on.
-    fn forget_traps(&mut self, task: &mut Task) {
+    fn forget_traps(&mut self, task: &mut TracedTask) {
         let pid = task.pid;
         self.traps.retain(|&(of, _)| of != pid);
         let others = self.tasks.values_mut().filter(|other| other.pid == pid);
@@ -486,13 +503,13 @@ impl Engine<'_> {
     }
 
     /// Gives the process its own copy of the action when it runs another program.
-    pub(super) fn unshare_trap_action(&self, task: &mut Task) {
+    pub(super) fn unshare_trap_action(&self, task: &mut TracedTask) {
         task.trap_ignored = Rc::new(Cell::new(task.trap_ignored.get()));
     }
 }
 
 /// Hides from the kernel again that SIGTRAP is blocked.
-pub(super) fn hide_trap(task: &mut Task) -> io::Result<()> {
+pub(super) fn hide_trap(task: &mut TracedTask) -> io::Result<()> {
     if std::mem::take(&mut task.trap_exposed) {
         ptrace::unblock_trap(task.tid)?;
     }
@@ -500,7 +517,7 @@ pub(super) fn hide_trap(task: &mut Task) -> io::Result<()> {
 }
 
 /// Returns whether the program blocks SIGTRAP, and is in no call that unblocks it.
-fn is_blocked(task: &Task) -> bool {
+fn is_blocked(task: &TracedTask) -> bool {
     task.trap_blocked && !task.call_unblocks_trap
 }
 
@@ -512,11 +529,11 @@ pub(super) fn is_of_process(info: &siginfo_t) -> bool {
 /// Descriptors that one call is believed to wait for, at most.
 const MOST_FILES: u64 = 4096;
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Puts the delayed SIGTRAP into the kernel's queue for a call that can take it.
     pub(super) fn offer_trap_to_call(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         call: &SystemCall,
     ) -> io::Result<()> {
         task.call_unblocks_trap =
@@ -540,7 +557,7 @@ impl Engine<'_> {
     /// Checks whether the call has taken the SIGTRAP, and corrects the result of sigpending.
     pub(super) fn check_trap_taken_by_call(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         call: &SystemCall,
         result: i64,
     ) -> io::Result<()> {

@@ -5,22 +5,22 @@ use std::io;
 use libc::pid_t;
 use rtit_events::{flag, EventKind, Record, ResumeReason};
 
-use crate::engine::event_loop::Engine;
+use crate::engine::event_loop::TracingEngine;
 use crate::engine::threads_processes::starts_thread;
 use crate::procfs;
 use crate::ptrace::{self, Registers};
-use crate::task::{NextInstruction, Position, SystemCall, Task};
+use crate::task::{NextInstruction, SystemCall, TaskPosition, TracedTask};
 
 /// The x32 ABI sets this bit in the number of a call.
 const X32: u64 = 0x4000_0000;
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     /// Handles the entry or exit of a system call.
-    pub(super) fn on_syscall_stop(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn on_syscall_stop(&mut self, task: &mut TracedTask) -> io::Result<()> {
         let mut registers = ptrace::read_registers(task.tid)?;
         task.delivered = None;
         match task.position.clone() {
-            Position::Kernel(call) => {
+            TaskPosition::Kernel(call) => {
                 if !call.compat
                     && failed_by_stop(&registers)
                     && (self.detaching.is_some() || only_unseen_signals_pending(task))
@@ -29,27 +29,27 @@ impl Engine<'_> {
                 }
                 self.on_syscall_return(task, &call, &registers)?;
             }
-            Position::User(next) => {
+            TaskPosition::User(next) => {
                 self.on_syscall_entry(task, next, registers)?;
-                if let Position::Kernel(call) = task.position.clone() {
+                if let TaskPosition::Kernel(call) = task.position.clone() {
                     self.offer_trap_to_call(task, &call)?;
                 }
                 let signal = self.send_deferred(task);
                 return self.resume_task(task, signal);
             }
-            Position::Restart(call) => {
+            TaskPosition::Restart(call) => {
                 self.on_syscall_restart(task, &call.next);
                 self.offer_trap_to_call(task, &call)?;
-                task.position = Position::Kernel(call);
+                task.position = TaskPosition::Kernel(call);
             }
-            Position::New | Position::Attaching | Position::Exiting => {}
+            TaskPosition::New | TaskPosition::Attaching | TaskPosition::Exiting => {}
         }
         self.resume_task(task, 0)
     }
 
     fn on_syscall_entry(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         next: NextInstruction,
         mut registers: Registers,
     ) -> io::Result<()> {
@@ -69,17 +69,17 @@ impl Engine<'_> {
             ptrace::write_registers(task.tid, &registers)?;
         }
         task.starting_thread = starts_thread(&call);
-        task.position = Position::Kernel(call);
+        task.position = TaskPosition::Kernel(call);
         Ok(())
     }
 
     /// Handles a call that the kernel repeats by going back to its instruction.
-    pub(super) fn on_syscall_restart(&mut self, task: &mut Task, next: &NextInstruction) {
+    pub(super) fn on_syscall_restart(&mut self, task: &mut TracedTask, next: &NextInstruction) {
         self.enter_context(task, next);
         if next.vector == 0x80 {
             self.write_software_interrupt(task, next);
         } else {
-            task.position = Position::User(next.clone());
+            task.position = TaskPosition::User(next.clone());
             self.retire_up_to(task, next.ip.wrapping_add(2));
         }
         task.reentry = Some(ResumeReason::SystemCall);
@@ -88,7 +88,7 @@ impl Engine<'_> {
     /// Handles the end of a call.
     pub(super) fn on_syscall_return(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         call: &SystemCall,
         registers: &Registers,
     ) -> io::Result<()> {
@@ -99,7 +99,7 @@ impl Engine<'_> {
         let sigreturn = libc::SYS_rt_sigreturn as u64;
         task.after_sigreturn = !call.compat && call.number == sigreturn;
         if !task.after_sigreturn && RESTARTS.contains(&result) {
-            task.position = Position::Restart(call.clone());
+            task.position = TaskPosition::Restart(call.clone());
             return Ok(());
         }
         if task.after_sigreturn {
@@ -120,7 +120,7 @@ impl Engine<'_> {
     /// Hides from the kernel that SIGTRAP is blocked, and keeps what the program expects.
     fn update_trap_mask(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         call: &SystemCall,
         result: i64,
     ) -> io::Result<()> {
@@ -154,7 +154,7 @@ impl Engine<'_> {
     /// Handles the effects of a call that matter to the trace or the tracer.
     fn on_syscall_success(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         call: &SystemCall,
         result: u64,
     ) -> io::Result<()> {
@@ -187,7 +187,7 @@ impl Engine<'_> {
     }
 
     /// Returns whether executable mappings may have changed.
-    fn may_change_code(&self, task: &Task, call: &SystemCall, result: u64) -> bool {
+    fn may_change_code(&self, task: &TracedTask, call: &SystemCall, result: u64) -> bool {
         if call.compat {
             // Other numbers; seldom enough to check each time.
             return true;
@@ -210,7 +210,12 @@ impl Engine<'_> {
     }
 
     /// Answers sched_getaffinity as without a tracer.
-    fn hide_affinity(&mut self, task: &Task, call: &SystemCall, result: u64) -> io::Result<()> {
+    fn hide_affinity(
+        &mut self,
+        task: &TracedTask,
+        call: &SystemCall,
+        result: u64,
+    ) -> io::Result<()> {
         let Some(mask) = &self.affinity else {
             return Ok(());
         };
@@ -232,7 +237,7 @@ impl Engine<'_> {
         ptrace::write_bytes(task.tid, call.arguments[2], &mask[..size])
     }
 
-    pub(super) fn write_name(&mut self, task: &Task, by_exec: bool) {
+    pub(super) fn write_name(&mut self, task: &TracedTask, by_exec: bool) {
         let Some(name) = procfs::thread_name(task.tid) else {
             return;
         };
@@ -240,7 +245,7 @@ impl Engine<'_> {
             Record {
                 flags: u8::from(by_exec) * flag::COMM_BY_EXEC,
                 ip: task.pid as u64,
-                ..Record::new(EventKind::Comm, task.id())
+                ..Record::new(EventKind::Comm, task.tid_as_u32())
             },
             Some(name),
         );
@@ -314,13 +319,15 @@ pub(super) fn failed_by_stop(registers: &Registers) -> bool {
 
 /// Returns whether only signals have interrupted the thread that it would not notice without a tracer: the kernel wakes
 /// a traced thread also for ignored signals.
-pub(super) fn only_unseen_signals_pending(task: &Task) -> bool {
-    const fn bit(signal: i32) -> u64 {
+pub(super) fn only_unseen_signals_pending(task: &TracedTask) -> bool {
+    const fn signal_bit(signal: i32) -> u64 {
         1 << (signal - 1)
     }
     /// Their default action does nothing.
-    const OF_NO_EFFECT: u64 =
-        bit(libc::SIGCHLD) | bit(libc::SIGURG) | bit(libc::SIGWINCH) | bit(libc::SIGCONT);
+    const OF_NO_EFFECT: u64 = signal_bit(libc::SIGCHLD)
+        | signal_bit(libc::SIGURG)
+        | signal_bit(libc::SIGWINCH)
+        | signal_bit(libc::SIGCONT);
     let Some(signals) = procfs::signal_sets(task.tid) else {
         return false;
     };

@@ -11,12 +11,12 @@ use libc::pid_t;
 use rtit_events::{flag, EventKind, Record, ResumeReason};
 
 use crate::address_space::AddressSpace;
-use crate::engine::event_loop::{Engine, RecordingWindow};
+use crate::engine::event_loop::{RecordingWindow, TracingEngine};
 use crate::engine::instruction_steps;
 use crate::event_stream::TracerState;
 use crate::program_start::{block_signals, LaunchPlan, WaitingChild};
 use crate::ptrace::{self, ResumeMode, StopStatus};
-use crate::task::{Position, SystemCall, Task};
+use crate::task::{SystemCall, TaskPosition, TracedTask};
 use crate::tracer::Options;
 use crate::truth_output::TruthOutput;
 use crate::{procfs, Error};
@@ -31,7 +31,7 @@ pub(crate) fn trace_program(
 ) {
     block_signals();
     let affinity = if options.pin { pin_to_one_cpu() } else { None };
-    let root = match launch(plan) {
+    let root = match launch_program(plan) {
         Ok(root) => root,
         Err(error) => {
             // The caller may be gone.
@@ -40,10 +40,10 @@ pub(crate) fn trace_program(
         }
     };
     shared.add_process(root);
-    let mut engine = Engine {
+    let mut engine = TracingEngine {
         window: RecordingWindow::new(options.start.clone(), options.stop.clone()),
         affinity,
-        ..Engine::new(shared, truth, root, instruction_steps::breakpoints_work())
+        ..TracingEngine::new(shared, truth, root, instruction_steps::breakpoints_work())
     };
     let _ = started.send(Ok(root));
     engine.run_loop();
@@ -52,7 +52,7 @@ pub(crate) fn trace_program(
 
 /// Pins this thread, and so the program, to the current CPU; returns the CPUs that it had.
 fn pin_to_one_cpu() -> Option<Vec<u8>> {
-    let all = ptrace::affinity().ok()?;
+    let all = ptrace::read_affinity().ok()?;
     // SAFETY: no arguments.
     let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).ok()?;
     let mut one = vec![0u8; all.len()];
@@ -62,9 +62,9 @@ fn pin_to_one_cpu() -> Option<Vec<u8>> {
 }
 
 /// Forks the program and follows it up to its exec.
-fn launch(plan: &LaunchPlan) -> Result<pid_t, Error> {
+fn launch_program(plan: &LaunchPlan) -> Result<pid_t, Error> {
     let child = plan.fork_child()?;
-    if let Err(error) = child.seize() {
+    if let Err(error) = child.seize_child() {
         // It waits at the gate, which never opens: it ends by itself.
         let pid = child.pid;
         drop(child);
@@ -78,7 +78,7 @@ fn launch(plan: &LaunchPlan) -> Result<pid_t, Error> {
 fn follow_to_exec(child: WaitingChild, plan: &LaunchPlan) -> Result<pid_t, Error> {
     let pid = child.pid;
     loop {
-        let stop = ptrace::wait_for_stop(pid).map_err(Error::of_call("waitpid"))?;
+        let stop = ptrace::wait_for_stop(pid).map_err(Error::from_failed_call("waitpid"))?;
         let (go, signal) = match stop {
             None => break,
             Some((_, StopStatus::Ended(_))) => break,
@@ -95,25 +95,29 @@ fn follow_to_exec(child: WaitingChild, plan: &LaunchPlan) -> Result<pid_t, Error
         let _ = ptrace::resume_thread(pid, go, signal);
     }
     Err(child.launch_error(plan).unwrap_or_else(|| {
-        Error::of_call("execve")(io::Error::other("the program was killed before it began"))
+        Error::from_failed_call("execve")(io::Error::other(
+            "the program was killed before it began",
+        ))
     }))
 }
 
-impl Engine<'_> {
+impl TracingEngine<'_> {
     pub(super) fn announce_thread(
         &mut self,
-        task: &mut Task,
+        task: &mut TracedTask,
         parent: pid_t,
         parent_process: pid_t,
         shares_memory: bool,
     ) {
         self.write_truth(task.tid, |truth| {
-            truth.begin_thread(task.id(), task.pid as u32)
+            truth.begin_thread(task.tid_as_u32(), task.pid as u32)
         });
         let waits = self.window.starts_untraced();
         task.tracing = !waits;
         if waits {
-            self.write_truth(task.tid, |truth| truth.write_tracing(task.id(), false));
+            self.write_truth(task.tid, |truth| {
+                truth.write_tracing(task.tid_as_u32(), false)
+            });
         }
         let shares = if shares_memory {
             flag::THREAD_SHARES_MEMORY
@@ -125,12 +129,12 @@ impl Engine<'_> {
             ip: task.pid as u64,
             target: parent as u64,
             extra: parent_process as u64,
-            ..Record::new(EventKind::Thread, task.id())
+            ..Record::new(EventKind::Thread, task.tid_as_u32())
         });
     }
 
     /// Starts the trace of the first program at its exec.
-    pub(super) fn begin_first_program(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn begin_first_program(&mut self, task: &mut TracedTask) -> io::Result<()> {
         self.begin_program(task)?;
         task.trap_ignored
             .set(procfs::ignores_signal(task.tid, libc::SIGTRAP));
@@ -140,7 +144,7 @@ impl Engine<'_> {
     }
 
     /// Handles the first stop of a new thread, in user code.
-    pub(super) fn begin_thread(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn begin_thread(&mut self, task: &mut TracedTask) -> io::Result<()> {
         if task.traced {
             let registers = ptrace::read_registers(task.tid)?;
             self.set_next_instruction(task, &registers);
@@ -149,16 +153,16 @@ impl Engine<'_> {
     }
 
     /// Handles the report of a new thread by its parent.
-    pub(super) fn on_new_thread(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn on_new_thread(&mut self, task: &mut TracedTask) -> io::Result<()> {
         let tid = ptrace::event_message(task.tid)? as pid_t;
         task.starting_thread = false;
         self.adopt_thread(task, tid);
         Ok(())
     }
 
-    fn adopt_thread(&mut self, parent: &Task, tid: pid_t) {
+    fn adopt_thread(&mut self, parent: &TracedTask, tid: pid_t) {
         let flags = match &parent.position {
-            Position::Kernel(call) => clone_flags(parent.tid, call),
+            TaskPosition::Kernel(call) => clone_flags(parent.tid, call),
             _ if procfs::process_of(tid) == Some(parent.pid) => THREAD_FLAGS,
             _ => 0,
         };
@@ -168,7 +172,7 @@ impl Engine<'_> {
             tid
         };
         let shares_memory = flags & libc::CLONE_VM as u64 != 0;
-        let mut task = parent.child(tid, pid, shares_memory);
+        let mut task = parent.new_child_task(tid, pid, shares_memory);
         if pid == tid {
             self.shared.add_process(pid);
         }
@@ -178,7 +182,7 @@ impl Engine<'_> {
     }
 
     /// Handles an exec: the process runs a new program, and its other threads are gone.
-    pub(super) fn on_exec(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn on_exec(&mut self, task: &mut TracedTask) -> io::Result<()> {
         let former = ptrace::event_message(task.tid)? as pid_t;
         if former != task.tid {
             if let Some(mut caller) = self.tasks.remove(&former) {
@@ -189,14 +193,14 @@ impl Engine<'_> {
                 task.deferred = caller.deferred;
                 task.trap = caller.trap;
                 task.traced = caller.traced;
-                self.end(&mut caller, 0);
+                self.end_task_thread(&mut caller, 0);
             }
         }
         self.begin_program(task)?;
         self.resume_task(task, 0)
     }
 
-    fn begin_program(&mut self, task: &mut Task) -> io::Result<()> {
+    fn begin_program(&mut self, task: &mut TracedTask) -> io::Result<()> {
         let registers = ptrace::read_registers(task.tid)?;
         task.space = Rc::new(RefCell::new(AddressSpace::default()));
         self.unshare_trap_action(task);
@@ -204,7 +208,7 @@ impl Engine<'_> {
         self.emit_with_blob(
             Record {
                 ip: task.pid as u64,
-                ..Record::new(EventKind::Exec, task.id())
+                ..Record::new(EventKind::Exec, task.tid_as_u32())
             },
             Some(path.clone()),
         );
@@ -224,11 +228,11 @@ impl Engine<'_> {
         let changes = task.space.borrow_mut().reread_mappings(task.tid);
         self.report_changes(task, changes);
         task.code_changed = true;
-        let call = match std::mem::replace(&mut task.position, Position::Exiting) {
-            Position::Kernel(call) => Some(call),
+        let call = match std::mem::replace(&mut task.position, TaskPosition::Exiting) {
+            TaskPosition::Kernel(call) => Some(call),
             _ => None,
         };
-        task.position = Position::Kernel(SystemCall {
+        task.position = TaskPosition::Kernel(SystemCall {
             exec: true,
             ..call.unwrap_or_default()
         });
@@ -236,10 +240,10 @@ impl Engine<'_> {
     }
 
     /// Stops tracing the thread, with a warning.
-    pub(super) fn release_with_warning(&mut self, task: &mut Task, why: &str) {
+    pub(super) fn release_with_warning(&mut self, task: &mut TracedTask, why: &str) {
         let name = procfs::executable_path(task.tid).or_else(|| procfs::thread_name(task.tid));
         let name = String::from_utf8_lossy(name.as_deref().unwrap_or_default()).into_owned();
-        self.warn(
+        self.emit_warning(
             task.tid,
             &format!("process {} ({name}) runs untraced: {why}", task.pid),
         );
@@ -247,10 +251,10 @@ impl Engine<'_> {
     }
 
     /// Lets the thread run untraced. Its end is still reported.
-    pub(super) fn release_task(&mut self, task: &mut Task) {
+    pub(super) fn release_task(&mut self, task: &mut TracedTask) {
         self.leave_context(task, 0);
         task.traced = false;
-        task.position = Position::Exiting;
+        task.position = TaskPosition::Exiting;
         // It may have been killed.
         let _ = self.restore_signals(task);
         if let (Some(all), false) = (&self.affinity, task.chose_affinity) {
@@ -259,7 +263,7 @@ impl Engine<'_> {
         }
     }
 
-    fn warn_of_privilege(&mut self, task: &Task, path: &[u8]) {
+    fn warn_of_privilege(&mut self, task: &TracedTask, path: &[u8]) {
         let file = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
         let (Ok(metadata), Some((user, group))) =
             (file.metadata(), procfs::effective_ids(task.tid))
@@ -276,7 +280,7 @@ impl Engine<'_> {
             } else {
                 "set-group-ID"
             };
-            self.warn(
+            self.emit_warning(
                 task.tid,
                 &format!(
                     "{} is {what} and runs without that privilege: the tracer has none",
@@ -287,19 +291,19 @@ impl Engine<'_> {
     }
 
     /// Handles a thread that is about to exit.
-    pub(super) fn on_exit_stop(&mut self, task: &mut Task) -> io::Result<()> {
+    pub(super) fn on_exit_stop(&mut self, task: &mut TracedTask) -> io::Result<()> {
         let signal = task
             .delivered
             .map_or(libc::SIGKILL, |injected| injected.signal);
         self.leave_context(task, signal);
         if task.traced {
-            task.position = Position::Exiting;
+            task.position = TaskPosition::Exiting;
         }
         ptrace::resume_thread(task.tid, ResumeMode::Free, 0)
     }
 
     /// Handles the end of a thread.
-    pub(super) fn on_ended(&mut self, mut task: Task, raw: i32) {
+    pub(super) fn on_ended(&mut self, mut task: TracedTask, raw: i32) {
         self.leave_context(&mut task, libc::SIGKILL);
         if task.tid == self.root {
             self.status = raw;
@@ -326,19 +330,21 @@ impl Engine<'_> {
         }
     }
 
-    fn end(&mut self, task: &mut Task, raw: i32) {
+    fn end_task_thread(&mut self, task: &mut TracedTask, raw: i32) {
         self.end_thread(task, raw, 0);
     }
 
     /// Ends the thread's trace; `flags` are those of [`EventKind::Exit`].
-    pub(super) fn end_thread(&mut self, task: &mut Task, raw: i32, flags: u8) {
+    pub(super) fn end_thread(&mut self, task: &mut TracedTask, raw: i32, flags: u8) {
         self.end_run(task);
-        self.write_truth(task.tid, |truth| truth.end_thread(task.id(), raw as u32));
+        self.write_truth(task.tid, |truth| {
+            truth.end_thread(task.tid_as_u32(), raw as u32)
+        });
         self.emit_record(Record {
             flags,
             ip: u64::from(raw as u32),
             extra: task.retired,
-            ..Record::new(EventKind::Exit, task.id())
+            ..Record::new(EventKind::Exit, task.tid_as_u32())
         });
     }
 }

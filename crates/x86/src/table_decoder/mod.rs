@@ -15,7 +15,7 @@ use opcode_form::{OperandSize, SpecialOpcode, AFTER_MODRM, DECODE_WINDOW};
 use opcode_rows::{LegacyForms, BITS_32, BITS_64};
 
 use crate::apx::is_legacy_prefix;
-use crate::class::Class;
+use crate::class::InstructionClass;
 use crate::instruction::{Instruction, Mode, MAX_LENGTH};
 
 /// Prefixes before a REX prefix or the opcode; more are unknown here.
@@ -78,10 +78,10 @@ fn decode_as<const WIDE: bool>(
                 opcode => (1, opcode),
             };
             at += if map == 1 { 1 } else { 2 };
-            rows.form(map, selector, opcode)
+            rows.form_of_opcode(map, selector, opcode)
         }
-        0xc4 | 0xc5 if WIDE && at == 1 => vex_rows::form(bytes, &mut at),
-        opcode => rows.form(0, selector, opcode),
+        0xc4 | 0xc5 if WIDE && at == 1 => vex_rows::read_vex_form(bytes, &mut at),
+        opcode => rows.form_of_opcode(0, selector, opcode),
     };
     if !form.is_known() {
         return None;
@@ -89,7 +89,7 @@ fn decode_as<const WIDE: bool>(
     let mut modrm = 0;
     if form.has_modrm() {
         modrm = *bytes.get(at)?;
-        if !form.allows(modrm) {
+        if !form.allows_modrm(modrm) {
             return None;
         }
         let sib = *bytes.get(at + 1)?;
@@ -103,17 +103,17 @@ fn decode_as<const WIDE: bool>(
         (false, 1) => OperandSize::Word,
         (false, _) => OperandSize::Double,
     };
-    let mut class = form.class();
+    let mut class = form.instruction_class();
     at += match form.special_opcode() {
-        None => form.immediate(operand),
+        None => form.immediate_size(operand),
         // Only TEST has an immediate.
         Some(SpecialOpcode::Group3) if modrm >> 3 & 7 > 1 => 0,
-        Some(SpecialOpcode::Group3) => form.immediate(operand),
+        Some(SpecialOpcode::Group3) => form.immediate_size(operand),
         Some(SpecialOpcode::Group5) => {
             class = match modrm >> 3 & 7 {
-                2 => Class::IndirectCall,
-                4 => Class::IndirectJump,
-                _ => Class::Other,
+                2 => InstructionClass::IndirectCall,
+                4 => InstructionClass::IndirectJump,
+                _ => InstructionClass::Other,
             };
             0
         }
@@ -128,9 +128,9 @@ fn decode_as<const WIDE: bool>(
         return None;
     }
     let mode = if WIDE { Mode::Bits64 } else { Mode::Bits32 };
-    let mut instruction = Instruction::plain(ip, at as u8, class, mode);
+    let mut instruction = Instruction::without_target(ip, at as u8, class, mode);
     instruction.repeats = form.is_string() && matches!(selector, 2 | 3);
-    if let Some(wide) = form.displacement() {
+    if let Some(wide) = form.has_large_displacement() {
         let offset = match wide {
             false => i64::from(bytes[at - 1] as i8),
             true => {
@@ -139,7 +139,9 @@ fn decode_as<const WIDE: bool>(
             }
         };
         let next = ip.wrapping_add(at as u64);
-        instruction.target = instruction.mode.truncate(next.wrapping_add_signed(offset));
+        instruction.target = instruction
+            .mode
+            .truncate_ip(next.wrapping_add_signed(offset));
     }
     Some(instruction)
 }
@@ -158,20 +160,20 @@ pub(crate) fn decode_near_branch(bytes: &[u8], ip: u64, mode: Mode) -> Option<In
         i64::from(i32::from_le_bytes(last))
     };
     let (class, length, offset) = match bytes[0] {
-        0x70..=0x7f => (Class::Conditional, 2, short),
-        0xeb => (Class::Jump, 2, short),
-        0xe8 => (Class::Call, 5, long(1)),
-        0xe9 => (Class::Jump, 5, long(1)),
-        0x0f if bytes[1] & 0xf0 == 0x80 => (Class::Conditional, 6, long(2)),
-        0xc3 => (Class::Return, 1, 0),
+        0x70..=0x7f => (InstructionClass::Conditional, 2, short),
+        0xeb => (InstructionClass::Jump, 2, short),
+        0xe8 => (InstructionClass::Call, 5, long(1)),
+        0xe9 => (InstructionClass::Jump, 5, long(1)),
+        0x0f if bytes[1] & 0xf0 == 0x80 => (InstructionClass::Conditional, 6, long(2)),
+        0xc3 => (InstructionClass::Return, 1, 0),
         _ => return None,
     };
     let target = match class {
-        Class::Return => 0,
+        InstructionClass::Return => 0,
         _ => ip.wrapping_add(length).wrapping_add_signed(offset),
     };
     Some(Instruction {
         target,
-        ..Instruction::plain(ip, length as u8, class, mode)
+        ..Instruction::without_target(ip, length as u8, class, mode)
     })
 }

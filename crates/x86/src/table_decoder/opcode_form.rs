@@ -1,6 +1,6 @@
 //! The properties of an opcode in 32 bits: its operands, its class, and what follows it.
 
-use crate::class::Class;
+use crate::class::InstructionClass;
 
 /// Bytes that the decoder reads: one more than the longest instruction has.
 pub(super) const DECODE_WINDOW: usize = 16;
@@ -27,7 +27,7 @@ pub(super) enum SpecialOpcode {
 }
 
 /// The immediate operand; 0 stands for none.
-pub(super) enum Immediate {
+pub(super) enum ImmediateKind {
     Byte = 1,
     Word,
     /// ENTER.
@@ -39,7 +39,7 @@ pub(super) enum Immediate {
     Whole,
 }
 
-/// Bytes by `Immediate` and `OperandSize`.
+/// Bytes by `ImmediateKind` and `OperandSize`.
 const IMMEDIATES: [[u8; 3]; 8] = [
     [0, 0, 0],
     [1, 1, 1],
@@ -79,25 +79,25 @@ impl OpcodeForm {
     /// With a ModRM for registers.
     pub const REGISTER: OpcodeForm = OpcodeForm(OpcodeForm::BARE.0 | MODRM | IN_REGISTER);
 
-    pub const fn with_immediate(self, immediate: Immediate) -> OpcodeForm {
+    pub const fn with_immediate(self, immediate: ImmediateKind) -> OpcodeForm {
         OpcodeForm(self.0 | (immediate as u32) << IMMEDIATE)
     }
 
-    pub const fn with_class(self, class: Class) -> OpcodeForm {
+    pub const fn with_class(self, class: InstructionClass) -> OpcodeForm {
         OpcodeForm(self.0 | (class as u32) << CLASS)
     }
 
-    pub const fn special(self, opcode: SpecialOpcode) -> OpcodeForm {
+    pub const fn with_special_opcode(self, opcode: SpecialOpcode) -> OpcodeForm {
         OpcodeForm(self.0 | (opcode as u32 + 1) << SPECIAL)
     }
 
     /// A string instruction, which REP repeats.
-    pub const fn string(self) -> OpcodeForm {
+    pub const fn with_string_flag(self) -> OpcodeForm {
         OpcodeForm(self.0 | STRING)
     }
 
     /// Permits only these values of ModRM.reg, one bit each.
-    pub const fn only_regs(self, regs: u8) -> OpcodeForm {
+    pub const fn only_modrm_reg_values(self, regs: u8) -> OpcodeForm {
         let regs = regs as u32;
         OpcodeForm(self.0 & (!0xffff | regs | regs << 8))
     }
@@ -112,11 +112,11 @@ impl OpcodeForm {
         OpcodeForm(self.0 | UNUSED_VVVV)
     }
 
-    pub const fn w0(self) -> OpcodeForm {
+    pub const fn require_w_clear(self) -> OpcodeForm {
         OpcodeForm(self.0 & !W1)
     }
 
-    pub const fn w1(self) -> OpcodeForm {
+    pub const fn require_w_set(self) -> OpcodeForm {
         OpcodeForm(self.0 & !W0)
     }
 
@@ -131,13 +131,13 @@ impl OpcodeForm {
     }
 
     #[inline(always)]
-    pub const fn allows(self, modrm: u8) -> bool {
+    pub const fn allows_modrm(self, modrm: u8) -> bool {
         let value = modrm >> 3 & 7 | ((modrm >= 0xc0) as u8) << 3;
         self.0 >> value & 1 != 0
     }
 
     /// Returns the permitted values of ModRM, as stored.
-    pub const fn modrms(self) -> u16 {
+    pub const fn allowed_modrm_bits(self) -> u16 {
         self.0 as u16
     }
 
@@ -148,29 +148,29 @@ impl OpcodeForm {
     }
 
     #[inline(always)]
-    pub const fn immediate(self, size: OperandSize) -> usize {
+    pub const fn immediate_size(self, size: OperandSize) -> usize {
         IMMEDIATES[(self.0 >> IMMEDIATE & 7) as usize][size as usize] as usize
     }
 
     #[inline(always)]
-    pub const fn class(self) -> Class {
+    pub const fn instruction_class(self) -> InstructionClass {
         match self.0 >> CLASS & 0xf {
-            1 => Class::Conditional,
-            2 => Class::Jump,
-            3 => Class::Call,
-            6 => Class::Return,
-            8 => Class::Syscall,
-            9 => Class::SoftwareInterrupt,
-            _ => Class::Other,
+            1 => InstructionClass::Conditional,
+            2 => InstructionClass::Jump,
+            3 => InstructionClass::Call,
+            6 => InstructionClass::Return,
+            8 => InstructionClass::Syscall,
+            9 => InstructionClass::SoftwareInterrupt,
+            _ => InstructionClass::Other,
         }
     }
 
     /// For a direct branch, returns whether its displacement has 4 bytes (otherwise 1).
     #[inline(always)]
-    pub const fn displacement(self) -> Option<bool> {
-        match self.class() {
-            Class::Conditional | Class::Jump | Class::Call => {
-                Some(self.0 >> IMMEDIATE & 7 == Immediate::Double as u32)
+    pub const fn has_large_displacement(self) -> Option<bool> {
+        match self.instruction_class() {
+            InstructionClass::Conditional | InstructionClass::Jump | InstructionClass::Call => {
+                Some(self.0 >> IMMEDIATE & 7 == ImmediateKind::Double as u32)
             }
             _ => None,
         }

@@ -3,7 +3,7 @@
 
 use super::opcode_form::{OpcodeForm, OperandSize, SpecialOpcode, AFTER_MODRM};
 use super::opcode_rows::LegacyForms;
-use crate::class::Class;
+use crate::class::InstructionClass;
 
 /// For each kind of instruction and each ModRM: the bytes of ModRM and what it implies, and two marks.
 type Operands = [u8; KINDS << 8];
@@ -27,7 +27,7 @@ const FORMS: usize = 8 << 9;
 
 /// Upper half: the kind. Lower half: bytes of opcode and immediate.
 static PLAIN: [u8; FORMS] = plain_forms();
-static OPERANDS: Operands = operands();
+static OPERANDS: Operands = operand_lengths();
 
 /// Returns the length of the instruction if it has at most one prefix of 66, F3 and F2, a REX prefix and an opcode of
 /// one or two bytes. 0 for others, for instructions that are not plain, and for unknown ones.
@@ -35,7 +35,7 @@ static OPERANDS: Operands = operands();
 pub(crate) fn plain_length(bytes: &[u8; 8]) -> usize {
     let mut word = u64::from_le_bytes(*bytes);
     let (mut length, mut row) = (0, 0);
-    if let Some(prefix) = selector(word as u8) {
+    if let Some(prefix) = prefix_selector(word as u8) {
         (length, row) = (1, prefix << 9);
         word >>= 8;
     }
@@ -56,7 +56,7 @@ pub(crate) fn plain_length(bytes: &[u8; 8]) -> usize {
 }
 
 #[inline(always)]
-const fn selector(byte: u8) -> Option<usize> {
+const fn prefix_selector(byte: u8) -> Option<usize> {
     match byte {
         0x66 => Some(1),
         0xf3 => Some(2),
@@ -76,7 +76,7 @@ const fn plain_forms() -> [u8; FORMS] {
             (false, 1) => OperandSize::Word,
             _ => OperandSize::Double,
         };
-        let form = legacy.form(map, prefix, at as u8);
+        let form = legacy.form_of_opcode(map, prefix, at as u8);
         if let Some((kind, immediate)) = plain_kind(form, operand) {
             forms[at] = kind << 4 | (1 + immediate as u8);
         }
@@ -87,11 +87,18 @@ const fn plain_forms() -> [u8; FORMS] {
 
 /// Returns the kind, and the bytes of the immediate; the kind includes those of group 3.
 const fn plain_kind(form: OpcodeForm, operand: OperandSize) -> Option<(u8, usize)> {
-    if !form.is_known() || form.is_string() || !matches!(form.class(), Class::Other) {
+    if !form.is_known()
+        || form.is_string()
+        || !matches!(form.instruction_class(), InstructionClass::Other)
+    {
         return None;
     }
-    let immediate = form.immediate(operand);
-    let mut mask = if form.has_modrm() { form.modrms() } else { 0 };
+    let immediate = form.immediate_size(operand);
+    let mut mask = if form.has_modrm() {
+        form.allowed_modrm_bits()
+    } else {
+        0
+    };
     match form.special_opcode() {
         None => {}
         Some(SpecialOpcode::Group5) => mask &= GROUP_5,
@@ -117,7 +124,7 @@ const fn plain_kind(form: OpcodeForm, operand: OperandSize) -> Option<(u8, usize
     None
 }
 
-const fn operands() -> Operands {
+const fn operand_lengths() -> Operands {
     let mut lengths = [NOT_PLAIN; KINDS << 8];
     let mut modrm = 0;
     while modrm < 256 {

@@ -1,7 +1,7 @@
 //! Compares with the full decoder: all results must be equal, and nearly all code must be known.
 
 use super::{decode, decode_near_branch, plain_length};
-use crate::class::Class;
+use crate::class::InstructionClass;
 use crate::iced_decoder;
 use crate::instruction::{Instruction, Mode};
 
@@ -26,7 +26,7 @@ const PREFIXES: &[&[u8]] = &[
 ];
 
 /// Yields ModRM with some bytes after it: a SIB with a base, one without, one with R13.
-fn operands() -> impl Iterator<Item = [u8; 12]> {
+fn sample_operands() -> impl Iterator<Item = [u8; 12]> {
     (0..=255).flat_map(|modrm: u8| {
         let sibs: &[u8] = match modrm & 7 {
             4 if modrm < 0xc0 => &[0x00, 0x05, 0x65, 0x25, 0xe4],
@@ -53,14 +53,15 @@ fn matches_iced(bytes: &[u8], ip: u64, mode: Mode) -> bool {
         assert_eq!(near, quick, "{bytes:02x?}");
     }
     if plain != 0 {
-        let plain = Instruction::plain(ip, plain as u8, Class::Other, Mode::Bits64);
+        let plain =
+            Instruction::without_target(ip, plain as u8, InstructionClass::Other, Mode::Bits64);
         assert_eq!((plain, near), (quick, None), "{bytes:02x?}");
     }
     true
 }
 
 /// Joins the parts in `bytes`, to 24 bytes in all.
-fn join<'a>(bytes: &'a mut Vec<u8>, parts: &[&[u8]]) -> &'a [u8] {
+fn join_and_pad<'a>(bytes: &'a mut Vec<u8>, parts: &[&[u8]]) -> &'a [u8] {
     bytes.clear();
     parts.iter().for_each(|part| bytes.extend_from_slice(part));
     bytes.resize(24, 0x5a);
@@ -83,9 +84,11 @@ fn every_opcode_with_every_modrm_and_rex() {
             for rex in &rexes {
                 for escape in [&[][..], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]] {
                     for opcode in 0..=255 {
-                        for operand in operands() {
-                            let bytes =
-                                join(&mut bytes, &[prefixes, rex, escape, &[opcode], &operand]);
+                        for operand in sample_operands() {
+                            let bytes = join_and_pad(
+                                &mut bytes,
+                                &[prefixes, rex, escape, &[opcode], &operand],
+                            );
                             known += u64::from(matches_iced(bytes, 0xffff_fff0, mode));
                         }
                     }
@@ -102,8 +105,10 @@ fn every_opcode_with_a_vex_prefix() {
     let mut known = 0u64;
     let mut each = |prefix: &[u8]| {
         for opcode in 0..=255 {
-            for operand in operands().filter(|operand| operand[0] & 3 == 0 || operand[0] & 7 == 5) {
-                let bytes = join(&mut bytes, &[prefix, &[opcode], &operand]);
+            for operand in
+                sample_operands().filter(|operand| operand[0] & 3 == 0 || operand[0] & 7 == 5)
+            {
+                let bytes = join_and_pad(&mut bytes, &[prefix, &[opcode], &operand]);
                 known += u64::from(matches_iced(bytes, 0x7fff_ffff_f000, Mode::Bits64));
                 matches_iced(bytes, 0x1000, Mode::Bits32);
             }
@@ -138,13 +143,17 @@ fn targets_wrap_where_addresses_do() {
             u64::MAX - 3,
         ] {
             for code in [&[0x74u8, 0x80][..], &[0xeb, 0x7f], &[0xe2, 0xfe]] {
-                assert!(matches_iced(join(&mut Vec::new(), &[code]), ip, mode));
+                assert!(matches_iced(
+                    join_and_pad(&mut Vec::new(), &[code]),
+                    ip,
+                    mode
+                ));
             }
             for offset in [0i32, -5, i32::MAX, i32::MIN, 0x1234_5678] {
                 let offset = offset.to_le_bytes();
                 for code in [&[0xe8u8][..], &[0xe9], &[0x0f, 0x8f]] {
                     assert!(matches_iced(
-                        join(&mut Vec::new(), &[code, &offset]),
+                        join_and_pad(&mut Vec::new(), &[code, &offset]),
                         ip,
                         mode
                     ));
@@ -169,8 +178,16 @@ fn long_instructions() {
                 &[0x90],
                 &[0xe8, 1, 2, 3, 4],
             ] {
-                matches_iced(join(&mut bytes, &[&prefixes, code]), 0x1000, Mode::Bits64);
-                matches_iced(join(&mut bytes, &[&prefixes, code]), 0x1000, Mode::Bits32);
+                matches_iced(
+                    join_and_pad(&mut bytes, &[&prefixes, code]),
+                    0x1000,
+                    Mode::Bits64,
+                );
+                matches_iced(
+                    join_and_pad(&mut bytes, &[&prefixes, code]),
+                    0x1000,
+                    Mode::Bits32,
+                );
             }
         }
     }
