@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -172,3 +173,12 @@ def test_options_select_streams() -> None:
     assert Selection(comms=("ls",), pids=(1,)).select_streams(every) == [two]
     with pytest.raises(UsageError, match=r"thread 1 \(sh\), thread 2 \(ls\), cpu 0, thread 3"):
         Selection(tids=(1,), comms=("ls",)).select_streams(every)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"comms": "worker"}, {"functions": "main"}, {"tids": 7}, {"time": (0, 10)}, {"head": -1}],
+)
+def test_field_of_another_type_raises_usage_error(fields: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(fields))):
+        Selection(**fields)

@@ -97,7 +97,8 @@ class Selection:
 
     `ranges` are addresses, (start, end) without the end. `functions` are names as `report` prints
     them, or `NAME@FILE` (see `SelectedRanges`). `comms` are thread names. `head` and `tail` count
-    instructions; raises UsageError if both are given.
+    instructions. Raises UsageError if both are given, for a negative count, and for a single name
+    or number in place of a tuple.
     """
 
     tids: tuple[int, ...] = ()
@@ -113,6 +114,15 @@ class Selection:
     def __post_init__(self) -> None:
         if self.head is not None and self.tail is not None:
             raise UsageError("--head and --tail are the first or the last instructions, not both")
+        for name in ("head", "tail"):
+            if (getattr(self, name) or 0) < 0:
+                raise UsageError(f"`{name}` is negative: {getattr(self, name)}")
+        for name in ("tids", "pids", "cpus", "comms", "ranges", "functions"):
+            value = getattr(self, name)
+            if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+                raise UsageError(f"`{name}` is not a tuple: {value!r}")
+        if not isinstance(self.time, Times | None):
+            raise UsageError(f"`time` is not a `Times`: {self.time!r}")
 
     def matches(self, stream: SelectableStream) -> bool:
         """Whether a stream has a selected thread, process, CPU and name."""
