@@ -92,11 +92,11 @@ impl Totals {
 
     /// Returns the runs, sorted by start and length.
     pub fn runs(&mut self) -> Vec<RunTotal> {
-        self.run_rows().collect()
+        self.iter_runs().collect()
     }
 
     /// As `runs`, without a copy.
-    pub fn run_rows(&mut self) -> impl ExactSizeIterator<Item = RunTotal> + Clone + '_ {
+    pub fn iter_runs(&mut self) -> impl ExactSizeIterator<Item = RunTotal> + Clone + '_ {
         let total = |&((start, instructions), count): &((u64, u32), u64)| RunTotal {
             start,
             instructions,

@@ -151,7 +151,7 @@ pub fn samples_dict<'py>(
 
 /// `TotalColumns`.
 pub fn totals_dict(py: Python<'_>, mut totals: Totals) -> PyResult<Bound<'_, PyDict>> {
-    let runs = totals.run_rows();
+    let runs = totals.iter_runs();
     let run_start = column(runs.clone(), |run| run.start);
     let run_instructions = column(runs.clone(), |run| run.instructions);
     let run_count = column(runs, |run| run.count);

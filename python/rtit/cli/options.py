@@ -284,8 +284,8 @@ def _add_guests(parser: CommandParser) -> None:
         group,
         "--guest-process",
         "CR3[,VMCS]=MACHINE/PID",
-        "Process PID of the virtual machine MACHINE, below --guestmount, runs with this CR3 "
-        "(and VMCS pointer); may be repeated",
+        "The address space with this CR3 (and VMCS pointer) belongs to process PID of the virtual "
+        "machine MACHINE in --guestmount; may be repeated",
     )
     add_value(
         group,

@@ -1,11 +1,9 @@
-"""The memory that a recorded thread's trace unit writes to: a single range or ToPA regions.
-
-Turn capture events into PT and sideband records: one logical processor per traced thread.
+"""Turns capture events into PT and sideband records: one logical processor per traced thread.
 
 The recorder plays the part of the operating system's PT driver. It sets up the trace unit of a
 thread before the thread's first instruction. It clears and sets TraceEn where the thread is
 switched out and in, which puts an exact TSC into the stream. It passes the bytes that the unit
-writes to memory to the perf.data writer.
+writes to memory, a single range or ToPA regions, to the perf.data writer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Build ids of mapped files, by which a decoder detects that a file has changed.
+"""Copies of the code that a program maps, kept until the recording ends, and build ids of files.
 
-Copies of the code that a program maps, kept until the recording ends.
+A decoder detects by the build id that a file has changed.
 
 The recorder copies each mapping: from the file, or from the program's memory if the file may change
 or the recorder's path leads to another file. At the end it compares the copies with the files. If a

@@ -183,7 +183,7 @@ class _ThreadSizes:
         counts = np.searchsorted(psb_rows, changes, side="right")
         for row, count in zip(changes, counts, strict=True):
             start = open_psb_plus(count)
-            self._end_interval(start_with_cyc(int(row)) if start is None else start)
+            self._add_interval_size(start_with_cyc(int(row)) if start is None else start)
             self._ordinal = int(ordinals[row])
         self._psb_plus = open_psb_plus(len(psb_rows))
         if kinds:
@@ -193,7 +193,7 @@ class _ThreadSizes:
         """The (pid, tid) and bytes of the largest threads, of `end` bytes in all; the number of
         other threads, and their bytes.
         """
-        self._end_interval(end)
+        self._add_interval_size(end)
         if not self._intervals:
             return [(self._itself, end)] if end else [], 0, 0
         import numpy as np
@@ -216,7 +216,7 @@ class _ThreadSizes:
         ]
         return rows, len(rest), int(totals[rest].sum())
 
-    def _end_interval(self, end: int) -> None:
+    def _add_interval_size(self, end: int) -> None:
         self._sizes[self._ordinal] += end - self._start
         self._start = end
 

@@ -310,8 +310,8 @@ class Parameters:
     held_bytes: int = _output(
         0,
         "33.2.7, 33.3.3",
-        "The trace unit keeps up to this many of the most recent bytes in internal buffers "
-        "until it writes more bytes or TraceEn is cleared. An operational error or a ToPA STOP "
+        "The trace unit holds back the newest bytes, up to this many, until newer bytes follow "
+        "or TraceEn is cleared. An operational error or a ToPA STOP "
         "loses the buffered bytes.",
         _IntegerRange(0, 1 << 16),
     )
