@@ -61,7 +61,7 @@ def test_invalid_bytes_are_an_input_error() -> None:
     for code in (b"", b"\xe8\x00", b"\x06", b"\x0f\x0b\xff"[2:]):
         with pytest.raises(InputError, match="at 0x1000"):
             decode(code, IP)
-    with pytest.raises(ValueError, match="not 8"):
+    with pytest.raises(ValueError, match="bits is 8"):
         decode(b"\x90", IP, 8)
     with pytest.raises(OverflowError):
         decode(b"\x90", 1 << 64)

@@ -270,14 +270,17 @@ def test_totals_of_filtered_recording_count_all_executed_instructions(
 
 
 @pytest.mark.parametrize(
-    ("backend", "phrase"), [("ptrace", "one clock for all threads"), ("qemu", "a clock a thread")]
+    ("backend", "fact", "help_phrase"),
+    [
+        ("ptrace", "one clock for all threads", "With ptrace all threads share one clock"),
+        ("qemu", "a clock a thread", "With qemu each thread has a clock"),
+    ],
 )
 def test_help_and_recording_describe_the_same_clock(
-    backend: str, phrase: str, program: ProgramBuilder, tmp_path: Path
+    backend: str, fact: str, help_phrase: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
     require_backend(backend)
     record_program([str(program("endings"))], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
-        assert phrase in trace.data.facts["time"]
-    help_text = " ".join(_EPILOG.split())
-    assert phrase in help_text
+        assert fact in trace.data.facts["time"]
+    assert help_phrase in " ".join(_EPILOG.split())

@@ -72,7 +72,7 @@ def test_forbidden_packet_is_reported_and_ends_the_block(name: Any, raw: Any) ->
     assert packet.name == name
     assert not context.track_packet(packet)
     assert context.item_size is None
-    assert context.update(packet)
+    assert context.track_packet(packet)
     assert names(BBP4 + raw + ITEM) == ["BBP", name, "TNT"]
 
 

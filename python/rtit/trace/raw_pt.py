@@ -153,7 +153,7 @@ class RawTrace(Trace):
         raise UnsupportedError(f"{self.path} is raw PT: there is no perf.data around it")
 
     @property
-    def _size_of_input(self) -> int:
+    def _size(self) -> int:
         return self._source.size
 
     @cached_property

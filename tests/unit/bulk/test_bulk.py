@@ -72,7 +72,7 @@ class StopRegion(OutputSetup):
 
     room: int = 4096
 
-    def install(self, cpu: Processor, memory: Memory) -> None:
+    def install_output(self, cpu: Processor, memory: Memory) -> None:
         entries = [TopaEntry(0x30_0000, stop=True), TopaEntry(0x10_0000, end=True)]
         write_topa_table(memory, 0x10_0000, entries)
         cpu.wrmsr(Msr.OUTPUT_BASE, 0x10_0000)
