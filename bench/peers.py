@@ -125,7 +125,7 @@ def main() -> None:
         "",
         f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; load "
         f"{load:.1f} at the beginning, {clock.load():.1f} at the end. CPU time, medians "
-        f"of {REPETITIONS}, and the quartiles; decoders take turns. The beginnings of what "
+        f"of {REPETITIONS}, and the quartiles; decoders run alternately. The beginnings of what "
         "programs do under QEMU, without RET compression and with MTCs, into a bitmap of 64 KB. "
         f"First: a new decoder; again: the mean of the next {AGAIN} runs or more of that decoder; "
         f"another: that decoder's first run of `{' '.join(OTHER)}`, or of what follows the trace.",

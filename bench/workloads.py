@@ -190,7 +190,7 @@ def main() -> None:
         f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python "
         f"{machine['python']}; load {load:.1f} at the beginning, {clock.load():.1f} at the end. "
         f"Speed by CPU time as a multiple of libipt's `pt_blk` with its section cache on the same "
-        f"bytes and code; medians of {arguments.repetitions}, all taking turns; spread: the "
+        f"bytes and code; medians of {arguments.repetitions}, run alternately; spread: the "
         "greatest less the least of one program, by its median, of the program where it is "
         "largest. Decoders and their images are fresh, from Python, results taken in batches of "
         "65,536 and thrown away; bitmaps by a persistent decoder, fresh and after one run. perf "

@@ -516,7 +516,7 @@ impl Decoder {
         self.ledger = self.ledger.new_segment_ledger(position, snapshot.status);
     }
 
-    /// Ends segments after so many changes in their ledgers.
+    /// Ends a segment when its ledger has `max_changes` changes.
     pub(crate) fn limit_segment_ledger(&mut self, max_changes: usize) {
         self.ledger.limit_changes(max_changes);
     }

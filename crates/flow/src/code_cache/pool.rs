@@ -21,7 +21,7 @@ static POOL_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Limit of the caches in a pool.
 const MAX_POOL_ENTRIES: usize = 32;
 
-/// Code caches of finished streams, for later streams whose views have the same bytes: threads of one process,
+/// Code caches of finished streams, for later streams over the same code bytes: threads of one process,
 /// forked processes, programs that are started repeatedly.
 ///
 /// A cache changes its owner and is not shared, so that decoding locks nothing, and results are those of a decoder with

@@ -15,7 +15,7 @@
 //!
 //! # Deferred TIPs
 //!
-//! One kind of IP does not tell the position: a TIP of a processor that defers TIPs (section 33.4.2.3) follows the TNT,
+//! One kind of IP does not give the position: a TIP of a processor that defers TIPs (section 33.4.2.3) follows the TNT,
 //! and the last bits of that TNT may belong to branches after the TIP. Only the code, which is lost, shows which. So a
 //! TIP after a TNT (with at most TIPs, CYCs and PADs between) is not used, with two exceptions: it leads into the
 //! kernel or out of it, as far transfers are never deferred; or the stream has shown that its processor does not defer
@@ -105,7 +105,7 @@ impl Decoder {
         self.begin_loss(self.packet_offset(), cause, sink);
     }
 
-    /// Whether a TIP to `target`, the current packet, may be a deferred one, which does not tell the position.
+    /// Whether a TIP to `target`, the current packet, may be a deferred one, which does not give the position.
     pub(super) fn may_be_deferred_tip(&self, target: u64) -> bool {
         self.state
             .deferred_tips

@@ -172,8 +172,8 @@ impl Interpreter {
         true
     }
 
-    /// Whether execution is in the kernel, whose code is still to change. It changes while it runs, so the interpreter
-    /// decodes every packet: transitions have no time.
+    /// Whether execution is in kernel code that changes later in the recording. The interpreter then decodes every
+    /// packet, because transitions have no time.
     #[inline]
     pub fn is_in_changing_kernel(&self) -> bool {
         Some(self.inactive.current) == self.selector.kernel_view()
