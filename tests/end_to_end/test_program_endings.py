@@ -202,6 +202,16 @@ def test_crash_names_the_thread_that_faulted(
     assert ended.exit_status.fault.address == UNMAPPED_ADDRESS
 
 
+def test_process_exit_during_thread_starts_and_exits_loses_no_end(
+    backend: str, program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--backend", backend, "-q", "-o", str(tmp_path / "data")]
+    truth = str(tmp_path / "truth")
+    assert main(["record", *words, "--truth", truth, "--", str(program("threads_ending"))]) == 3
+    assert capfd.readouterr() == ("", "")
+    assert main(["verify", str(tmp_path / "data"), "--truth", truth]) == 0
+
+
 def test_full_file_still_records_the_crash(
     backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ PROGRAMS = {
     "signal_async": Program("signal_async.c", "sent 10\nticks 3\n"),
     "signal_nested": Program("signal_nested.c", "deepest 3\nblocked 2\n"),
     "threads": Program("threads.c", "total 250 sum 10\n", flags=C_LIBRARY, instructions=50_000),
+    "threads_ending": Program("threads_ending.c", "", 3, flags=C_LIBRARY, instructions=50_000),
     "timer_short": Program(
         "timer_short.c",
         "sum 500500 interrupted 1 called 1 foreign 0\n",

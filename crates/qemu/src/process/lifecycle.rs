@@ -36,7 +36,7 @@ use crate::shared::signal_frames::is_fault_signal;
 use crate::thread::executed_path::ExecutedPath;
 use crate::thread::thread_state::{
     StateKeptOverExec, Thread, ThreadOptions, WindowPosition, ATTEND_EDGE, ATTEND_STOP,
-    ATTEND_SWITCH, MODE_CLAIMED, MODE_KERNEL, MODE_PARKED, MODE_USER, NEVER_TRACED,
+    ATTEND_SWITCH, MODE_CLAIMED, MODE_ENDED, MODE_KERNEL, MODE_PARKED, MODE_USER, NEVER_TRACED,
 };
 use crate::thread::translation_block::{
     TranslationBlock, HANDLER_ENTRY, IN_VSYSCALL, SINGLE_INSTRUCTION, WINDOW_START, WINDOW_STOP,
@@ -125,20 +125,29 @@ pub(crate) fn begin_thread(vcpu: u32, state: *const QemuCpuState) -> *mut Thread
         signals::wrap_all_handlers();
         thread.restore_state_after_exec(shared.config.inherited);
     }
-    announce_thread(shared, &thread, parent, pid);
     let thread = if parent == 0 {
         FIRST_THREAD.initialize(thread)
     } else {
         Box::into_raw(Box::new(thread))
     };
     set_thread(vcpu, thread);
-    shared.with_locked(|locked| {
+    let is_ending = shared.with_locked(|locked| {
+        if ENDING.load(Ordering::SeqCst) {
+            return true;
+        }
         locked.live_threads.push(thread);
         // SAFETY: our own thread. Ranges that come later come with a switch.
         unsafe { (*thread).set_address_ranges(&locked.ranges) };
+        false
     });
+    if is_ending {
+        // No thread would wait for this one: the recorder must not see it.
+        wait_for_process_end();
+    }
     // SAFETY: as above.
-    unsafe { (*thread).write_initial_tracing() };
+    let thread_ref = unsafe { &mut *thread };
+    announce_thread(shared, thread_ref, parent, pid);
+    thread_ref.write_initial_tracing();
     thread
 }
 
@@ -158,8 +167,11 @@ pub(crate) fn expect_child_of(creator: u32) {
     shared().with_locked(|locked| locked.parent_of_next = creator);
 }
 
-/// Removes the thread of a vCPU, which has ended.
+/// Removes the thread of a vCPU, which has ended its trace.
 pub(crate) fn forget_thread(vcpu: u32, thread: *mut Thread) {
+    // A thread that is ending the process may wait for this one.
+    // SAFETY: threads are never freed; the field is atomic.
+    unsafe { (*thread).mode.store(MODE_ENDED, Ordering::Release) };
     shared().with_locked(|locked| locked.live_threads.retain(|&live| live != thread));
     set_thread(vcpu, std::ptr::null_mut());
     // The memory of the thread stays: another thread may read its clock.
@@ -411,6 +423,9 @@ fn stop_other_threads(excluded: bool, mut work: impl FnMut(&mut Thread)) {
             if claimed.is_ok() || mode.load(Ordering::Acquire) == MODE_PARKED {
                 // SAFETY: it has stopped and does not touch its state any more.
                 work(unsafe { &mut *thread });
+                break;
+            }
+            if mode.load(Ordering::Acquire) == MODE_ENDED {
                 break;
             }
             if excluded && begun.elapsed() > QEMU_STOP_TIME {

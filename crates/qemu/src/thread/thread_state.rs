@@ -29,6 +29,8 @@ pub(crate) const MODE_KERNEL: u32 = 1;
 pub(crate) const MODE_CLAIMED: u32 = 2;
 /// Stopped for good.
 pub(crate) const MODE_PARKED: u32 = 3;
+/// Ended by its own exit, which has ended its trace.
+pub(crate) const MODE_ENDED: u32 = 4;
 
 /// Instructions between two periodic checks.
 pub(crate) const CHECK_INTERVAL: u64 = 8192;
