@@ -1,27 +1,23 @@
 //! Calls between functions, with the instructions that ran until each returned.
 //!
-//! [`Calls`] keeps a call stack. A jump to another function counts as a call that returns where the caller returns. A
-//! return to an address that is not on the stack is ignored; one to an outer frame ends all calls above it.
+//! [`CallSink`] reports the control flow of a thread to [`CallStacks`], which has the rules. It recognizes signals and
+//! system calls from where tracing goes off and on: code continues elsewhere than it stopped.
 
 use std::collections::HashMap;
 
+use rtit_calls::{
+    CallKind, CallStacks, CallTree, CodeInfo, FunctionRole, RootKind, StackCounts, NO_NODE,
+};
 use rtit_flow::{AddressMap, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
 
 use crate::names::NameCursor;
 
-/// Depth of the call stack; deeper calls are not followed.
-const MAX_DEPTH: usize = 1 << 20;
-/// Frames that are searched for a return address.
-const MAX_SEARCH: usize = 1 << 12;
-/// Jumps from function to function in a row that have a frame each.
-const MAX_JUMP_FRAMES: usize = 64;
 /// Contexts, and the sum of their depths, as each is printed with all its callers. Calls beyond belong to the context
 /// of their caller.
 const MAX_CONTEXTS: usize = 1 << 20;
 const MAX_TOTAL_DEPTH: usize = 1 << 25;
-/// Entries of the caches of recursive calls and of jumps.
-const MAX_CACHED_CALLS: usize = 1 << 19;
-const MAX_CACHED_JUMPS: usize = 1 << 17;
+/// Addresses whose properties are remembered.
+const MAX_KNOWN_ADDRESSES: usize = 1 << 18;
 /// No region, or no row.
 pub const NONE: u32 = u32::MAX;
 
@@ -37,21 +33,28 @@ const NO_SITE: Site = Site {
     offset: 0,
 };
 
-/// All calls from one site to another. `from` is `NO_SITE` for the code that ran first.
-#[derive(Clone, Copy, Debug)]
-pub struct CallTotal {
+/// A way to enter a function. `from` is `NO_SITE` if the caller is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CallEdge {
     pub from: Site,
     pub to: Site,
+    pub kind: CallKind,
+    /// Of roots.
+    pub root: Option<RootKind>,
+}
+
+/// All calls over one edge.
+#[derive(Clone, Copy, Debug)]
+pub struct CallTotal {
+    pub edge: CallEdge,
     pub calls: u64,
-    /// Instructions that ran until the call returned; those of recursive calls count once.
+    /// Instructions that ran until the calls returned; those of recursive calls count once.
     pub inclusive: u64,
-    active: u64,
-    since: u64,
 }
 
 /// A call with its callers. A recursive call has the context of the first.
 #[derive(Clone, Copy, Debug)]
-pub struct Context {
+pub struct CallContext {
     /// Index of the context of the caller; `NONE` at the bottom of the stack.
     pub parent: u32,
     /// Index of the `CallTotal`.
@@ -60,80 +63,63 @@ pub struct Context {
     pub own: u64,
 }
 
-struct CallFrame {
-    call: u32,
-    context: u32,
-    return_address: u64,
-    /// The function was entered by a jump.
-    is_jump: bool,
+/// The calls of a thread.
+pub struct ThreadCalls {
+    pub edges: Vec<CallEdge>,
+    pub tree: CallTree,
+    pub counts: StackCounts,
+    /// Calls beyond the limit of edges, whose instructions count for a caller.
+    pub beyond_edges: u64,
 }
 
-/// The sink that follows calls.
-pub struct Calls {
+/// What is known about an address.
+#[derive(Clone, Copy, Default)]
+struct AddressFacts {
+    function: Option<u64>,
+    starts_function: bool,
+    role: FunctionRole,
+}
+
+/// Names of code, as the call stacks need them.
+struct NamedCode {
     names: NameCursor,
-    /// Pairs of sites that have a total each.
-    max_totals: usize,
-    /// Instructions so far.
-    now: u64,
-    /// How the last run ended, the IP of its last instruction and of the following one in memory.
-    pending: Option<(RunEnd, u64, u64)>,
-    last: (u64, u64),
-    stack: Vec<CallFrame>,
-    calls: Vec<CallTotal>,
-    by_ends: HashMap<(Site, Site), u32>,
-    contexts: Vec<Context>,
-    /// The number of callers of each context, and the sum of them.
-    depths: Vec<u32>,
-    total_depth: usize,
-    /// The context of each call in a caller's context.
-    by_call: HashMap<(u32, u32), u32>,
-    /// Calls beyond the limits of depth and contexts.
-    beyond: u64,
-    /// Calls beyond `max_totals`.
-    between: u64,
-    /// Jumps from and to, and whether to another function.
-    jumps: AddressMap<(u64, u64, bool)>,
+    facts: AddressMap<AddressFacts>,
+    edges: Vec<CallEdge>,
+    numbers: HashMap<CallEdge, u32>,
+    max_edges: usize,
+    beyond_edges: u64,
 }
 
-impl Calls {
-    /// Only the first `max_totals` pairs of sites have a total each.
-    pub fn new(names: NameCursor, max_totals: usize) -> Calls {
-        Calls {
-            names,
-            max_totals,
-            now: 0,
-            pending: None,
-            last: (0, 0),
-            stack: Vec::new(),
-            calls: Vec::new(),
-            by_ends: HashMap::new(),
-            contexts: Vec::new(),
-            depths: Vec::new(),
-            total_depth: 0,
-            by_call: HashMap::new(),
-            beyond: 0,
-            between: 0,
-            jumps: AddressMap::default(),
+impl NamedCode {
+    fn facts_at(&mut self, ip: u64) -> AddressFacts {
+        if let Some(&facts) = self.facts.get(&ip) {
+            return facts;
         }
-    }
-
-    /// Returns the number of calls beyond the limits of depth and contexts, whose instructions count for a caller.
-    pub fn beyond(&self) -> u64 {
-        self.beyond
-    }
-
-    /// Returns the number of calls beyond `max_totals`, whose instructions count for a caller.
-    pub fn between(&self) -> u64 {
-        self.between
-    }
-
-    /// Ends all calls and returns the totals.
-    pub fn finish(&mut self) -> (Vec<CallTotal>, Vec<Context>) {
-        self.end_calls_from_depth(0);
-        (
-            std::mem::take(&mut self.calls),
-            std::mem::take(&mut self.contexts),
-        )
+        let found = self.names.find_name_of_address(ip);
+        let facts = found.map_or_else(AddressFacts::default, |found| match found.function {
+            None => AddressFacts::default(),
+            Some((index, function)) => {
+                let (name, is_part) = match function.name.split_once(".cold") {
+                    Some((name, _)) => (name, true),
+                    None => (function.name.as_str(), false),
+                };
+                let whole = is_part
+                    .then(|| self.names.find_function_in_region(found.region, name))
+                    .flatten();
+                AddressFacts {
+                    function: Some(
+                        u64::from(found.region) << 32 | u64::from(whole.unwrap_or(index)),
+                    ),
+                    starts_function: found.offset == 0 && !is_part,
+                    role: FunctionRole::of_name(name),
+                }
+            }
+        });
+        if self.facts.len() >= MAX_KNOWN_ADDRESSES {
+            self.facts.clear();
+        }
+        self.facts.insert(ip, facts);
+        facts
     }
 
     fn site_of_address(&self, ip: u64) -> Site {
@@ -154,201 +140,156 @@ impl Calls {
         }
     }
 
-    fn enter_call(&mut self, from: Site, to: u64, return_address: u64, is_jump: bool) {
-        if self.stack.len() >= MAX_DEPTH {
-            self.beyond += 1;
-            return;
+    fn number_of_edge(&mut self, edge: CallEdge) -> u32 {
+        if let Some(&known) = self.numbers.get(&edge) {
+            return known;
         }
-        let mut ends = (from, self.site_of_address(to));
-        if self.by_ends.len() >= self.max_totals && !self.by_ends.contains_key(&ends) {
-            self.between += 1;
-            if !self.stack.is_empty() {
-                return;
+        let edge = if self.edges.len() < self.max_edges {
+            edge
+        } else {
+            self.beyond_edges += 1;
+            CallEdge {
+                from: NO_SITE,
+                to: NO_SITE,
+                ..edge
             }
-            // the stack is never empty while code runs
-            ends = (NO_SITE, NO_SITE);
-        }
-        let call = self.total_index_of_call(ends);
-        let mut is_recursive = false;
-        if let Some(total) = self.calls.get_mut(call as usize) {
-            is_recursive = total.active > 0;
-            total.calls += 1;
-            total.active += 1;
-            if total.active == 1 {
-                total.since = self.now;
-            }
-        }
-        let parent = self.stack.last().map_or(NONE, |frame| frame.context);
-        let context = self.context_of_call(parent, call, is_recursive);
-        self.stack.push(CallFrame {
-            call,
-            context,
-            return_address,
-            is_jump,
-        });
-    }
-
-    /// Returns the index of the total of calls from one site to another.
-    fn total_index_of_call(&mut self, (from, to): (Site, Site)) -> u32 {
-        let calls = &mut self.calls;
-        *self.by_ends.entry((from, to)).or_insert_with(|| {
-            calls.push(CallTotal {
-                from,
-                to,
-                calls: 0,
-                inclusive: 0,
-                active: 0,
-                since: 0,
-            });
-            calls.len() as u32 - 1
+        };
+        let (edges, next) = (&mut self.edges, self.numbers.len() as u32);
+        *self.numbers.entry(edge).or_insert_with(|| {
+            edges.push(edge);
+            next
         })
     }
+}
 
-    /// Returns the context of a call in that of its caller. `is_recursive`: the same call has not returned yet.
-    fn context_of_call(&mut self, parent: u32, call: u32, is_recursive: bool) -> u32 {
-        if let Some(&known) = self.by_call.get(&(parent, call)) {
-            return known;
-        }
-        // a call that is active again is among the callers
-        let known = if is_recursive {
-            find_recursive(&self.contexts, parent, call)
+impl CodeInfo for NamedCode {
+    fn function_at(&mut self, ip: u64) -> Option<u64> {
+        self.facts_at(ip).function
+    }
+
+    fn starts_function(&mut self, ip: u64) -> bool {
+        self.facts_at(ip).starts_function
+    }
+
+    fn role_at(&mut self, ip: u64) -> FunctionRole {
+        self.facts_at(ip).role
+    }
+
+    fn call_number(&mut self, from: Option<u64>, to: u64, kind: CallKind) -> u32 {
+        let edge = CallEdge {
+            from: from.map_or(NO_SITE, |from| self.site_of_address(from)),
+            to: self.site_of_address(to),
+            kind,
+            root: None,
+        };
+        self.number_of_edge(edge)
+    }
+
+    fn root_number(&mut self, kind: RootKind, entry: u64) -> u32 {
+        let edge = CallEdge {
+            from: NO_SITE,
+            to: self.site_of_address(entry),
+            kind: CallKind::Root,
+            root: Some(kind),
+        };
+        self.number_of_edge(edge)
+    }
+}
+
+/// How control left the last run.
+#[derive(Clone, Copy)]
+enum Departure {
+    /// A transfer at `from`; `next` follows in memory.
+    Transfer { end: RunEnd, from: u64, next: u64 },
+    /// An event before the instruction at `ip`.
+    Event { ip: u64 },
+    /// Tracing went off after a transfer to code outside of the filters.
+    Untraced { next: u64 },
+}
+
+/// The sink that follows calls.
+pub struct CallSink {
+    stacks: CallStacks<NamedCode>,
+    departure: Option<Departure>,
+    /// The last instruction, and the address after it.
+    last: (u64, u64),
+}
+
+impl CallSink {
+    /// `is_whole`: the trace begins with the thread. Only the first `max_edges` pairs of caller and callee are told
+    /// apart.
+    pub fn new(names: NameCursor, is_whole: bool, max_edges: usize) -> CallSink {
+        let code = NamedCode {
+            names,
+            facts: AddressMap::default(),
+            edges: Vec::new(),
+            numbers: HashMap::new(),
+            max_edges,
+            beyond_edges: 0,
+        };
+        let root = if is_whole {
+            RootKind::Start
         } else {
-            NONE
+            RootKind::Unknown
         };
-        if known != NONE {
-            if self.by_call.len() < MAX_CACHED_CALLS {
-                self.by_call.insert((parent, call), known);
-            }
-            return known;
-        }
-        let above = self.depths.get(parent as usize);
-        let depth = above.map_or(0, |above| above + 1);
-        let total_depth = self.total_depth + depth as usize;
-        let too_many = self.contexts.len() >= MAX_CONTEXTS || total_depth > MAX_TOTAL_DEPTH;
-        if too_many && parent != NONE {
-            self.beyond += 1;
-            return parent;
-        }
-        self.total_depth = total_depth;
-        self.depths.push(depth);
-        self.contexts.push(Context {
-            parent,
-            call,
-            own: 0,
-        });
-        let context = self.contexts.len() as u32 - 1;
-        // without a limit: another call would make the context again
-        self.by_call.insert((parent, call), context);
-        context
-    }
-
-    /// Ends all calls from this depth on.
-    fn end_calls_from_depth(&mut self, depth: usize) {
-        for frame in self.stack.drain(depth..) {
-            if let Some(total) = self.calls.get_mut(frame.call as usize) {
-                total.active = total.active.saturating_sub(1);
-                if total.active == 0 {
-                    total.inclusive += self.now - total.since;
-                }
-            }
+        CallSink {
+            stacks: CallStacks::new(code, root),
+            departure: None,
+            last: (0, 0),
         }
     }
 
-    fn return_to(&mut self, to: u64) {
-        let searched = self.stack.iter().rev().take(MAX_SEARCH);
-        let Some(above) = searched
-            .enumerate()
-            .find_map(|(above, frame)| (frame.return_address == to).then_some(above))
-        else {
-            return;
-        };
-        let mut depth = self.stack.len() - 1 - above;
-        // a function that was entered by a jump returns for the one that jumped
-        while depth > 0 && self.stack.get(depth).is_some_and(|frame| frame.is_jump) {
-            depth -= 1;
-        }
-        if depth > 0 {
-            self.end_calls_from_depth(depth);
+    /// Ends all calls.
+    pub fn finish(&mut self) -> ThreadCalls {
+        let tree = self.stacks.finish();
+        let code = &mut self.stacks.code;
+        ThreadCalls {
+            edges: std::mem::take(&mut code.edges),
+            tree,
+            counts: self.stacks.counts(),
+            beyond_edges: code.beyond_edges,
         }
     }
 
-    fn follow_jump(&mut self, from: u64, to: u64) {
-        let key = from ^ to.rotate_left(32);
-        let known = self.jumps.get(&key).copied();
-        let is_other_function = match known {
-            Some((a, b, is_other)) if (a, b) == (from, to) => is_other,
-            _ => {
-                let owner = |ip| {
-                    let found = self.names.find_name_of_address(ip);
-                    found.map(|found| (found.region, found.function.map(|(index, _)| index)))
-                };
-                let is_other = owner(from) != owner(to);
-                if self.jumps.len() >= MAX_CACHED_JUMPS {
-                    self.jumps.clear();
-                }
-                self.jumps.insert(key, (from, to, is_other));
-                is_other
-            }
-        };
-        if !is_other_function {
-            return;
+    /// The next instruction is at `to`.
+    #[inline]
+    fn arrive_at_instruction(&mut self, departure: Departure, to: u64) {
+        let stacks = &mut self.stacks;
+        match departure {
+            Departure::Transfer { end, from, next } => match end {
+                RunEnd::Call | RunEnd::IndirectCall => stacks.call(from, next, to),
+                RunEnd::Return => stacks.return_to(from, to),
+                RunEnd::Jump | RunEnd::Conditional => stacks.direct_jump(from, to),
+                RunEnd::IndirectJump => stacks.indirect_jump(from, to),
+                RunEnd::Syscall if to != next => self.arrive_after_system_call(from, next, to),
+                _ => {}
+            },
+            Departure::Event { ip } if ip != to => stacks.enter_handler(ip, to),
+            Departure::Event { .. } => {}
+            Departure::Untraced { next } => stacks.reenter_filter(next, to),
         }
-        let jumps = self.stack.iter().rev().take_while(|frame| frame.is_jump);
-        if jumps.take(MAX_JUMP_FRAMES).count() == MAX_JUMP_FRAMES {
-            self.end_calls_from_depth(self.stack.len() - 1);
-        }
-        let return_address = self.stack.last().map_or(0, |frame| frame.return_address);
-        // the bottom frame has no caller to return to
-        let is_jump = self.stack.len() > 1;
-        let from = self.site_of_address(from);
-        self.enter_call(from, to, return_address, is_jump);
     }
 
-    /// The next instruction is at `ip`.
-    fn arrive_at_instruction(&mut self, ip: u64) {
-        match self.pending.take() {
-            Some((RunEnd::Call | RunEnd::IndirectCall, from, return_address)) => {
-                let from = self.site_of_address(from);
-                self.enter_call(from, ip, return_address, false);
-            }
-            Some((RunEnd::Return, ..)) => self.return_to(ip),
-            Some((RunEnd::Jump | RunEnd::IndirectJump | RunEnd::Conditional, from, _)) => {
-                self.follow_jump(from, ip);
-            }
-            _ => {}
-        }
-        if self.stack.is_empty() {
-            self.enter_call(NO_SITE, ip, 0, false);
+    #[cold]
+    fn arrive_after_system_call(&mut self, from: u64, next: u64, to: u64) {
+        if self.stacks.code.names.find_name_of_address(from).is_none() {
+            self.stacks.replace_program(); // exec
+        } else {
+            self.stacks.system_call_to(from, next, to);
         }
     }
 }
 
-/// Returns the context of the same call among the callers; `NONE` if there is none.
-fn find_recursive(contexts: &[Context], parent: u32, call: u32) -> u32 {
-    let mut at = parent;
-    while let Some(context) = contexts.get(at as usize) {
-        if context.call == call {
-            return at;
-        }
-        at = context.parent;
-    }
-    NONE
-}
-
-impl Sink for Calls {
+impl Sink for CallSink {
     const NEEDS: SinkNeeds = SinkNeeds::Order;
 
     #[inline]
     fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
-        if self.pending.is_some() || self.stack.is_empty() {
-            self.arrive_at_instruction(fragment.start);
+        if let Some(departure) = self.departure.take() {
+            self.arrive_at_instruction(departure, fragment.start);
         }
-        let count = fragment.lengths.len() as u64;
-        self.now += count;
-        let context = self.stack.last().map_or(NONE, |frame| frame.context);
-        if let Some(context) = self.contexts.get_mut(context as usize) {
-            context.own += count;
-        }
+        self.stacks
+            .execute(fragment.start, fragment.lengths.len() as u64);
         let length = fragment.lengths.last().copied().unwrap_or(0);
         self.last = (fragment.last, fragment.last.wrapping_add(length.into()));
     }
@@ -358,26 +299,223 @@ impl Sink for Calls {
         match end {
             RunEnd::Cut => {}
             RunEnd::Lost => {
-                self.pending = None;
-                self.end_calls_from_depth(0);
+                self.departure = None;
+                self.stacks.lose_path();
             }
-            _ => self.pending = Some((end, self.last.0, self.last.1)),
+            _ => {
+                let (from, next) = self.last;
+                self.departure = Some(Departure::Transfer { end, from, next });
+            }
         }
     }
 
     fn add_event(&mut self, event: &Event) {
         match event.kind {
-            EventKind::Async | EventKind::AsyncDisabled if self.pending.is_some() => {
-                self.arrive_at_instruction(event.ip);
+            EventKind::Async | EventKind::AsyncDisabled => {
+                if let Some(departure) = self.departure.take() {
+                    self.arrive_at_instruction(departure, event.ip);
+                }
+                self.departure = Some(Departure::Event { ip: event.ip });
             }
-            EventKind::Disabled | EventKind::Enabled => self.pending = None,
+            EventKind::Disabled => {
+                if let Some(Departure::Transfer { end, next, .. }) = self.departure {
+                    if !matches!(end, RunEnd::Syscall | RunEnd::Event | RunEnd::Far) {
+                        self.departure = Some(Departure::Untraced { next });
+                    }
+                }
+            }
             _ => {}
         }
     }
 
     fn set_code_time(&mut self, time: u64) {
-        if self.names.changes_by(time) && self.names.advance_to(time) {
-            self.jumps.clear();
+        let names = &mut self.stacks.code.names;
+        if names.changes_by(time) && names.advance_to(time) {
+            self.stacks.code.facts.clear();
+            self.stacks.forget_code();
+        }
+    }
+}
+
+impl ThreadCalls {
+    /// Returns the instructions of each node and its callees. A signal handler does not count for interrupted code.
+    pub fn totals(&self) -> Vec<u64> {
+        let nodes = self.tree.nodes();
+        let mut totals: Vec<u64> = nodes.iter().map(|node| node.own).collect();
+        for (at, node) in nodes.iter().enumerate().rev() {
+            if node.kind != CallKind::Signal {
+                let total = totals.get(at).copied().unwrap_or(0);
+                if let Some(above) = totals.get_mut(node.parent as usize) {
+                    *above += total;
+                }
+            }
+        }
+        totals
+    }
+
+    /// Adds up the calls over each edge, and by context. Also returns the number of calls beyond the limit of contexts.
+    pub fn sum_by_edge(&self) -> (Vec<CallTotal>, Vec<CallContext>, u64) {
+        let nodes = self.tree.nodes();
+        let totals = self.totals();
+        let mut calls: Vec<CallTotal> = self
+            .edges
+            .iter()
+            .map(|&edge| CallTotal {
+                edge,
+                calls: 0,
+                inclusive: 0,
+            })
+            .collect();
+        let mut contexts = ContextBuilder::default();
+        let mut active = vec![NONE; self.edges.len()];
+        let mut contexts_of_nodes = vec![NONE; nodes.len()];
+        for visit in DepthFirst::new(self.tree.nodes()) {
+            let (node, at) = match visit {
+                Visit::Enter(at) | Visit::Leave(at) => (nodes.get(at as usize), at),
+            };
+            let Some(node) = node else { continue };
+            let (Some(call), Some(active)) = (
+                calls.get_mut(node.call as usize),
+                active.get_mut(node.call as usize),
+            ) else {
+                continue;
+            };
+            let above = contexts_of_nodes.get(node.parent as usize).copied();
+            let Some(context) = contexts_of_nodes.get_mut(at as usize) else {
+                continue;
+            };
+            if matches!(visit, Visit::Leave(_)) {
+                if *active == at {
+                    *active = NONE;
+                }
+                continue;
+            }
+            call.calls += node.calls;
+            if *active == NONE {
+                *active = at;
+                call.inclusive += totals.get(at as usize).copied().unwrap_or(0);
+                *context = contexts.add_context(above.unwrap_or(NONE), node.call, node.calls);
+                contexts.add_own(*context, node.own);
+            } else {
+                let outer = *active;
+                let outer = contexts_of_nodes.get(outer as usize).copied();
+                let outer = outer.unwrap_or(NONE);
+                contexts.add_own(outer, node.own);
+                if let Some(context) = contexts_of_nodes.get_mut(at as usize) {
+                    *context = outer;
+                }
+            }
+        }
+        (calls, contexts.contexts, contexts.beyond)
+    }
+}
+
+/// Builds the contexts of a tree.
+#[derive(Default)]
+struct ContextBuilder {
+    contexts: Vec<CallContext>,
+    depths: Vec<u32>,
+    total_depth: usize,
+    by_call: HashMap<(u32, u32), u32>,
+    beyond: u64,
+}
+
+impl ContextBuilder {
+    fn add_context(&mut self, parent: u32, call: u32, calls: u64) -> u32 {
+        if let Some(&known) = self.by_call.get(&(parent, call)) {
+            return known;
+        }
+        let depth = self
+            .depths
+            .get(parent as usize)
+            .map_or(0, |above| above + 1);
+        let total_depth = self.total_depth + depth as usize;
+        let too_many = self.contexts.len() >= MAX_CONTEXTS || total_depth > MAX_TOTAL_DEPTH;
+        if too_many && parent != NONE {
+            self.beyond += calls;
+            return parent;
+        }
+        self.total_depth = total_depth;
+        self.depths.push(depth);
+        self.contexts.push(CallContext {
+            parent,
+            call,
+            own: 0,
+        });
+        let context = self.contexts.len() as u32 - 1;
+        self.by_call.insert((parent, call), context);
+        context
+    }
+
+    fn add_own(&mut self, context: u32, instructions: u64) {
+        if let Some(context) = self.contexts.get_mut(context as usize) {
+            context.own += instructions;
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Visit {
+    Enter(u32),
+    Leave(u32),
+}
+
+/// Visits the nodes of a tree depth first.
+struct DepthFirst {
+    first_child: Vec<u32>,
+    next_sibling: Vec<u32>,
+    pending: Vec<Visit>,
+    next_root: u32,
+}
+
+impl DepthFirst {
+    fn new(nodes: &[rtit_calls::Node]) -> DepthFirst {
+        let mut first_child = vec![NO_NODE; nodes.len()];
+        let mut next_sibling = vec![NO_NODE; nodes.len()];
+        let mut next_root = NO_NODE;
+        for (at, node) in nodes.iter().enumerate().rev() {
+            let first = match first_child.get_mut(node.parent as usize) {
+                Some(first) => first,
+                None => &mut next_root,
+            };
+            if let Some(next) = next_sibling.get_mut(at) {
+                *next = std::mem::replace(first, at as u32);
+            }
+        }
+        DepthFirst {
+            first_child,
+            next_sibling,
+            pending: Vec::new(),
+            next_root,
+        }
+    }
+}
+
+impl Iterator for DepthFirst {
+    type Item = Visit;
+
+    fn next(&mut self) -> Option<Visit> {
+        let Some(visit) = self.pending.pop() else {
+            let root = self.next_root;
+            self.next_root = *self.next_sibling.get(root as usize)?;
+            self.push_children(root);
+            return Some(Visit::Enter(root));
+        };
+        if let Visit::Enter(at) = visit {
+            self.push_children(at);
+        }
+        Some(visit)
+    }
+}
+
+impl DepthFirst {
+    /// After a node come its children, and then its end.
+    fn push_children(&mut self, at: u32) {
+        self.pending.push(Visit::Leave(at));
+        let mut child = self.first_child.get(at as usize).copied();
+        while let Some(at) = child.filter(|&at| at != NO_NODE) {
+            self.pending.push(Visit::Enter(at));
+            child = self.next_sibling.get(at as usize).copied();
         }
     }
 }

@@ -116,6 +116,13 @@ impl NameCursor {
         changed
     }
 
+    /// Returns the index of the function with this name in the file of a region.
+    pub fn find_function_in_region(&self, region: u32, name: &str) -> Option<u32> {
+        let functions = self.names.region(region)?.functions.as_ref()?.functions()?;
+        let found = functions.all().iter().position(|each| each.name == name)?;
+        Some(found as u32)
+    }
+
     /// Returns the name of an address; `None` if nothing is mapped there.
     pub fn find_name_of_address(&self, ip: u64) -> Option<NamedAddress<'_>> {
         let index = self.mapped.partition_point(|&index| {

@@ -16,7 +16,7 @@ use rtit_flow::{
     OrderedDecoder, OrderedSink, ParallelConfig, RunEnd, RunSink, Settings, Sink, Spaces,
     TimingSample, Totals,
 };
-use rtit_listing::{ByFunction, Calls, Lines, NONE};
+use rtit_listing::{ByFunction, CallSink, Lines, NONE};
 
 use crate::arguments::{dict_of, Items, OsText};
 use crate::columns::{column, Column};
@@ -519,29 +519,30 @@ impl StreamDecoder {
         max_pairs: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
         let mut state = self.lock()?;
-        let sink = || Calls::new(names.cursor(), max_pairs);
+        let sink = || CallSink::new(names.cursor(), true, max_pairs);
         let decoder = state.decoder(|input| Ok(input.serial(sink())))?;
         let decoder = decoder.ok_or_else(other_results)?;
         self.advance(py, decoder, false)?;
-        let (calls, contexts) = py.detach(|| decoder.sink_mut().finish());
-        let (beyond, between) = (decoder.sink_mut().beyond(), decoder.sink_mut().between());
+        let found = py.detach(|| decoder.sink_mut().finish());
+        let (calls, contexts, beyond) = py.detach(|| found.sum_by_edge());
+        let deep = beyond + found.counts.too_deep + found.tree.calls_without_node;
         state.finish();
         let wide = |index: u32| match index {
             NONE => u64::MAX,
             index => index.into(),
         };
         dict_of!(py,
-            from_region: column(&calls, |row| wide(row.from.region)),
-            from_offset: column(&calls, |row| row.from.offset),
-            to_region: column(&calls, |row| wide(row.to.region)),
-            to_offset: column(&calls, |row| row.to.offset),
+            from_region: column(&calls, |row| wide(row.edge.from.region)),
+            from_offset: column(&calls, |row| row.edge.from.offset),
+            to_region: column(&calls, |row| wide(row.edge.to.region)),
+            to_offset: column(&calls, |row| row.edge.to.offset),
             calls: column(&calls, |row| row.calls),
             inclusive: column(&calls, |row| row.inclusive),
             parent: column(&contexts, |row| wide(row.parent)),
             call: column(&contexts, |row| wide(row.call)),
             own: column(&contexts, |row| row.own),
-            deep_calls: Column::from(vec![beyond]),
-            calls_beyond_pairs: Column::from(vec![between]),
+            deep_calls: Column::from(vec![deep]),
+            calls_beyond_pairs: Column::from(vec![found.beyond_edges]),
         )
     }
 

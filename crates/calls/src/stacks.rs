@@ -1,0 +1,1400 @@
+//! The stacks of one thread: frames, suspended stacks, and choices between stacks.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::hash::{AddressMap, AddressSet};
+use crate::tree::{CallKind, CallTree, NO_NODE};
+
+/// Facts about code. Answers may change when code is mapped or unmapped.
+pub trait CodeInfo {
+    /// Identifies the function at an address; a part that the compiler moved away (`.cold`) is its function.
+    fn function_at(&mut self, ip: u64) -> Option<u64>;
+    /// Whether a function with a name starts here.
+    fn starts_function(&mut self, ip: u64) -> bool;
+    fn role_at(&mut self, ip: u64) -> FunctionRole;
+    /// Returns the number of a call, for `Node::call`.
+    fn call_number(&mut self, from: Option<u64>, to: u64, kind: CallKind) -> u32;
+    /// Returns the number of a root of a kind, for `Node::call`. `entry`: where its first function started.
+    fn root_number(&mut self, kind: RootKind, entry: u64) -> u32;
+}
+
+/// Functions that need a rule of their own, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FunctionRole {
+    #[default]
+    Ordinary,
+    /// Jumps to another stack: swapcontext, setcontext, jump_fcontext.
+    SwitchesStack,
+    /// Go's `gogo`: resumes a goroutine.
+    ResumesGoroutine,
+    /// Go's `runtime.mcall`: calls a function on the scheduler's stack, and does not return here.
+    LeavesStack,
+    /// Go's `runtime.schedule`: the goroutine below it does not run any more.
+    Schedules,
+    /// `_Unwind_Resume`: continues to unwind, from the function that called it.
+    ResumesUnwinding,
+}
+
+impl FunctionRole {
+    fn switches(self) -> bool {
+        matches!(
+            self,
+            FunctionRole::SwitchesStack | FunctionRole::ResumesGoroutine
+        )
+    }
+
+    /// Returns the role of the function with this name.
+    pub fn of_name(name: &str) -> FunctionRole {
+        match name {
+            "swapcontext" | "__swapcontext" | "setcontext" | "__setcontext" | "__start_context"
+            | "jump_fcontext" | "ontop_fcontext" => FunctionRole::SwitchesStack,
+            "gogo" | "gogo.abi0" | "runtime.gogo" | "runtime.gogo.abi0" => {
+                FunctionRole::ResumesGoroutine
+            }
+            "runtime.mcall" | "runtime.mcall.abi0" | "runtime.mcall.abiinternal" => {
+                FunctionRole::LeavesStack
+            }
+            "runtime.schedule" => FunctionRole::Schedules,
+            name if name.starts_with("_Unwind_Resume") => FunctionRole::ResumesUnwinding,
+            _ => FunctionRole::Ordinary,
+        }
+    }
+}
+
+/// Why a stack begins with a function that no known call entered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum RootKind {
+    /// Code that ran when the trace of the thread began.
+    Start = 0,
+    /// The first function of a new stack: a coroutine, a goroutine, the scheduler's stack.
+    NewStack = 1,
+    /// The caller of a function whose entry was not seen.
+    Caller = 2,
+    /// Code that follows lost packets.
+    AfterLoss = 3,
+    /// A transfer to a stack that is not known.
+    Unknown = 4,
+}
+
+/// How often a rule applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StackCounts {
+    /// Calls that returned to their return address.
+    pub returned: u64,
+    /// Transfers that left several frames at once.
+    pub unwound: u64,
+    /// Transfers to another stack.
+    pub switched: u64,
+    /// Transfers to a stack that is not known.
+    pub unknown: u64,
+    /// Transfers for which several stacks were possible, and those where a later return refuted the stack taken.
+    pub choices: u64,
+    pub corrected: u64,
+    /// Calls deeper than the limit.
+    pub too_deep: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FrameKind {
+    /// The first function of a stack. It has no return address.
+    Root,
+    Call,
+    /// Entered by a jump; the function returns to the return address of the frame below.
+    Tail,
+    /// A signal handler. `return_address` is the interrupted instruction.
+    Signal,
+    /// A call that a signal handler put into the interrupted code.
+    Injected,
+    /// A return went to the start of a function. The function that returned switches stacks if a later return of it
+    /// leaves over this marker.
+    Detour,
+}
+
+/// A stack: nothing, its newest frame, or one of several stacks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Link {
+    Empty,
+    Frame(u32),
+    Choice(u32),
+    /// A candidate that a return has refuted.
+    Refuted,
+}
+
+/// An entered function. Stacks share frames, and frames do not change, but for `Detour`.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    /// The frame below; its index is smaller.
+    up: Link,
+    return_address: u64,
+    /// The call; of a `Detour`, the return.
+    site: u64,
+    /// The start of the function.
+    entry: u64,
+    node: u32,
+    kind: FrameKind,
+    /// Instructions executed before.
+    entered: u64,
+}
+
+impl Frame {
+    fn returns(&self) -> bool {
+        matches!(self.kind, FrameKind::Call | FrameKind::Injected)
+    }
+}
+
+/// A stack that is one of several, the one taken, and how far returns have come in each.
+#[derive(Clone, Debug, Default)]
+struct Choice {
+    candidates: Vec<Candidate>,
+    taken: usize,
+    positions: Vec<Link>,
+    /// The floating node of each depth that was reached, with the positions there.
+    levels: Vec<(u32, Vec<Link>)>,
+    is_open: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Candidate {
+    result: Link,
+    /// The newest frame of the suspended stack that this resumes.
+    origin: Option<u32>,
+}
+
+/// Bounds of memory; programs stay far below.
+const MAX_FRAMES: usize = 1 << 22;
+const MAX_SUSPENDED: usize = 4096;
+const MAX_CHOICES: usize = 1 << 16;
+const MAX_LEVELS: usize = 4096;
+const MAX_CANDIDATES: usize = 64;
+/// Frames of the current stack, and of each suspended one, that are searched for a target.
+const SEARCHED_FRAMES: usize = 4096;
+const SEARCHED_SUSPENDED_FRAMES: usize = 24;
+/// Tail calls in a row that have a frame each.
+const MAX_TAIL_FRAMES: usize = 64;
+/// Instructions that a PLT stub executes before it jumps to its function.
+const MAX_STUB_INSTRUCTIONS: u64 = 8;
+/// Calls and jumps that are remembered with their properties.
+const CACHE_SIZE: usize = 1 << 13;
+
+/// Properties of a call: from, to, its number, and whether it leaves the stack.
+type CachedCall = (u64, u64, u32, bool);
+/// Properties of a jump: from, to, and whether it leads to another function.
+type CachedJump = (u64, u64, bool);
+
+fn cache_slot(from: u64, to: u64) -> usize {
+    let mixed = (from ^ to.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 51) as usize % CACHE_SIZE
+}
+
+/// Follows the stacks of a thread. Report transfers with the methods `call`, `return_to` and so on, each followed by
+/// `execute` for the instructions that run next.
+#[derive(Debug)]
+pub struct CallStacks<C> {
+    pub code: C,
+    tree: CallTree,
+    counts: StackCounts,
+    executed: u64,
+    frames: Vec<Frame>,
+    /// Frames from here on belong to the current stack alone.
+    first_unshared: usize,
+    /// Number of frames at which unused ones are removed.
+    collect_at: usize,
+    current: Link,
+    /// The node of `current`.
+    node: u32,
+    next_root: RootKind,
+    /// Calls beyond `MAX_FRAMES` that have not returned.
+    excess_calls: u64,
+    /// Suspended stacks by age, as their newest frames.
+    suspended: BTreeMap<i64, u32>,
+    age_of_suspended: AddressMap<i64>,
+    suspended_by_return: AddressMap<Vec<u32>>,
+    choices: Vec<Choice>,
+    /// The choice that took a suspended stack.
+    taken_by: AddressMap<u32>,
+    /// Instructions that have proved to switch stacks.
+    learned_switches: AddressSet,
+    /// Detours by the function that returned.
+    detours: AddressMap<Vec<u32>>,
+    called_entries: AddressSet,
+    return_addresses: AddressSet,
+    handlers: AddressSet,
+    /// A signal handler has returned: the next system call is sigreturn.
+    is_in_restorer: bool,
+    /// Frames of the stack before a loss, by return addresses that occur once there.
+    before_loss: AddressMap<u32>,
+    cached_calls: Vec<CachedCall>,
+    cached_jumps: Vec<CachedJump>,
+}
+
+impl<C: CodeInfo> CallStacks<C> {
+    /// `first_root`: `Start` if the trace begins with the thread.
+    pub fn new(code: C, first_root: RootKind) -> CallStacks<C> {
+        CallStacks {
+            code,
+            tree: CallTree::default(),
+            counts: StackCounts::default(),
+            executed: 0,
+            frames: Vec::new(),
+            first_unshared: 0,
+            collect_at: 1 << 16,
+            current: Link::Empty,
+            node: NO_NODE,
+            next_root: first_root,
+            excess_calls: 0,
+            suspended: BTreeMap::new(),
+            age_of_suspended: AddressMap::default(),
+            suspended_by_return: AddressMap::default(),
+            choices: Vec::new(),
+            taken_by: AddressMap::default(),
+            learned_switches: AddressSet::default(),
+            detours: AddressMap::default(),
+            called_entries: AddressSet::default(),
+            return_addresses: AddressSet::default(),
+            handlers: AddressSet::default(),
+            is_in_restorer: false,
+            before_loss: AddressMap::default(),
+            cached_calls: vec![(0, 0, 0, false); CACHE_SIZE],
+            cached_jumps: vec![(0, 0, false); CACHE_SIZE],
+        }
+    }
+
+    pub fn counts(&self) -> StackCounts {
+        self.counts
+    }
+
+    /// Settles open choices and returns the tree.
+    pub fn finish(&mut self) -> CallTree {
+        for index in 0..self.choices.len() as u32 {
+            self.settle(index);
+        }
+        let unknown = self.code.root_number(RootKind::Unknown, 0);
+        std::mem::take(&mut self.tree).finish(unknown)
+    }
+
+    /// The answers of `code` have changed.
+    pub fn forget_code(&mut self) {
+        self.cached_calls.fill((0, 0, 0, false));
+        self.cached_jumps.fill((0, 0, false));
+    }
+
+    /// Adds instructions that ran one after the other from `ip`, in the current function.
+    #[inline]
+    pub fn execute(&mut self, ip: u64, instructions: u64) {
+        if self.node == NO_NODE {
+            self.push_root(ip);
+        }
+        self.executed += instructions;
+        self.tree.add_instructions(self.node, instructions);
+    }
+
+    /// The program of the thread is replaced: all its stacks end.
+    pub fn replace_program(&mut self) {
+        self.end_stacks(RootKind::Start);
+        self.suspended.clear();
+        self.age_of_suspended.clear();
+        self.suspended_by_return.clear();
+        self.learned_switches.clear();
+        self.detours.clear();
+        self.called_entries.clear();
+        self.return_addresses.clear();
+        self.handlers.clear();
+        self.forget_code();
+    }
+
+    /// Packets are lost: the thread may be on any stack. A return to an address that occurs once on the stack before
+    /// the loss joins that stack.
+    pub fn lose_path(&mut self) {
+        let mut before = AddressMap::default();
+        let mut repeated = Vec::new();
+        for (at, frame) in self.frames_below(self.current) {
+            if frame.returns() && before.insert(frame.return_address, at).is_some() {
+                repeated.push(frame.return_address);
+            }
+        }
+        for address in repeated {
+            before.remove(&address);
+        }
+        self.end_stacks(RootKind::AfterLoss);
+        self.before_loss = before;
+    }
+
+    fn end_stacks(&mut self, next_root: RootKind) {
+        self.share_frames();
+        self.set_current(Link::Empty);
+        self.next_root = next_root;
+        self.excess_calls = 0;
+        self.is_in_restorer = false;
+        self.before_loss.clear();
+    }
+
+    // Transfers
+
+    /// A call at `from` entered `to`.
+    #[inline]
+    pub fn call(&mut self, from: u64, return_address: u64, to: u64) {
+        if to == return_address {
+            return; // reads its own address
+        }
+        let slot = cache_slot(from, to);
+        let (number, leaves_stack) = match self.cached_calls.get(slot) {
+            Some(&(a, b, number, leaves)) if (a, b) == (from, to) => (number, leaves),
+            _ => self.look_up_call(slot, from, return_address, to),
+        };
+        if self.node == NO_NODE {
+            self.push_root(from);
+        }
+        if leaves_stack {
+            self.suspend();
+            self.start_stack(RootKind::NewStack);
+            self.push_root(from);
+        }
+        let node = self.tree.enter_call(self.node, number, CallKind::Call);
+        self.push(FrameKind::Call, return_address, from, to, node);
+    }
+
+    #[cold]
+    fn look_up_call(
+        &mut self,
+        slot: usize,
+        from: u64,
+        return_address: u64,
+        to: u64,
+    ) -> (u32, bool) {
+        self.called_entries.insert(to);
+        self.return_addresses.insert(return_address);
+        let number = self.code.call_number(Some(from), to, CallKind::Call);
+        let leaves_stack = self.code.role_at(from) == FunctionRole::LeavesStack;
+        if let Some(cached) = self.cached_calls.get_mut(slot) {
+            *cached = (from, to, number, leaves_stack);
+        }
+        (number, leaves_stack)
+    }
+
+    /// A return at `from` went to `to`.
+    #[inline]
+    pub fn return_to(&mut self, from: u64, to: u64) {
+        if let Link::Frame(at) = self.current {
+            if let Some(&frame) = self.frames.get(at as usize) {
+                if frame.return_address == to
+                    && frame.kind == FrameKind::Call
+                    && self.excess_calls == 0
+                {
+                    self.counts.returned += 1;
+                    if at as usize >= self.first_unshared {
+                        self.frames.truncate(at as usize);
+                    }
+                    self.set_current(frame.up);
+                    return;
+                }
+            }
+        }
+        self.return_elsewhere(from, to);
+    }
+
+    /// A direct jump or a conditional branch, taken at `from`.
+    #[inline]
+    pub fn direct_jump(&mut self, from: u64, to: u64) {
+        if self.leads_to_other_function(from, to) {
+            self.tail_call(from, to);
+        }
+    }
+
+    /// An indirect jump.
+    #[inline]
+    pub fn indirect_jump(&mut self, from: u64, to: u64) {
+        if !self.leads_to_other_function(from, to) && self.learned_switches.is_empty() {
+            return;
+        }
+        let switches = self.switches_stack(from);
+        if !switches && !self.leads_to_other_function(from, to) {
+            return;
+        }
+        if switches || !(self.is_entry(to) || self.was_entered_last(to)) {
+            self.resolve_nonlocal(from, to, false);
+        } else {
+            self.tail_call(from, to);
+        }
+    }
+
+    /// An event stopped the thread before the instruction at `interrupted`; it continued in a handler at `to`.
+    pub fn enter_handler(&mut self, interrupted: u64, to: u64) {
+        if self.node == NO_NODE {
+            self.push_root(interrupted);
+        }
+        self.is_in_restorer = false;
+        self.handlers.insert(to);
+        self.called_entries.insert(to);
+        let number = self
+            .code
+            .call_number(Some(interrupted), to, CallKind::Signal);
+        let node = self.tree.enter_call(self.node, number, CallKind::Signal);
+        self.push(FrameKind::Signal, interrupted, interrupted, to, node);
+    }
+
+    /// The system call at `from`, followed by `next` in memory, continued at `to`: sigreturn, or a signal.
+    pub fn system_call_to(&mut self, from: u64, next: u64, to: u64) {
+        let is_sigreturn = std::mem::take(&mut self.is_in_restorer);
+        let signal = self
+            .frames_below(self.current)
+            .map(|(_, frame)| frame)
+            .find(|frame| frame.kind == FrameKind::Signal);
+        match signal {
+            Some(frame) if is_sigreturn || frame.return_address == to => {
+                self.return_from_signal(from, frame, to);
+            }
+            _ => self.enter_handler(next, to),
+        }
+    }
+
+    /// Code outside of the filters, which `next` would have followed in memory, continued at `to`.
+    pub fn reenter_filter(&mut self, next: u64, to: u64) {
+        if next == to {
+            return;
+        }
+        let caller = self
+            .frames_below(self.current)
+            .find(|(_, frame)| frame.returns() && frame.return_address == to);
+        if let Some((_, frame)) = caller {
+            self.set_current(frame.up);
+        } else if self.is_entry(to) {
+            let number = self.code.call_number(None, to, CallKind::Untraced);
+            let node = self.tree.enter_call(self.node, number, CallKind::Untraced);
+            self.push(FrameKind::Call, 0, next, to, node);
+        }
+    }
+
+    // Code
+
+    fn is_entry(&mut self, ip: u64) -> bool {
+        self.called_entries.contains(&ip) || self.code.starts_function(ip)
+    }
+
+    fn switches_stack(&mut self, from: u64) -> bool {
+        self.learned_switches.contains(&from) || self.code.role_at(from).switches()
+    }
+
+    fn leads_to_other_function(&mut self, from: u64, to: u64) -> bool {
+        let slot = cache_slot(from, to);
+        match self.cached_jumps.get(slot) {
+            Some(&(a, b, leads)) if (a, b) == (from, to) => leads,
+            _ => self.look_up_jump(slot, from, to),
+        }
+    }
+
+    #[cold]
+    fn look_up_jump(&mut self, slot: usize, from: u64, to: u64) -> bool {
+        let target = self.code.function_at(to);
+        let leads = target.is_none() || target != self.code.function_at(from);
+        if let Some(cached) = self.cached_jumps.get_mut(slot) {
+            *cached = (from, to, leads);
+        }
+        leads
+    }
+
+    /// Whether the function at `to` is the one that the newest call entered: it comes back from a part elsewhere.
+    fn was_entered_last(&mut self, to: u64) -> bool {
+        let target = self.code.function_at(to);
+        let mut link = self.current;
+        while let (Link::Frame(at), true) = (link, target.is_some()) {
+            let Some(frame) = self.frame(at) else { break };
+            if self.code.function_at(frame.entry) == target {
+                return true;
+            }
+            if frame.kind != FrameKind::Tail {
+                break;
+            }
+            link = frame.up;
+        }
+        false
+    }
+
+    fn learn_switch(&mut self, site: u64) {
+        if !self.learned_switches.insert(site) {
+            return;
+        }
+        // The stacks that detours of this function began have no caller.
+        let Some(function) = self.code.function_at(site) else {
+            return;
+        };
+        for at in self.detours.remove(&function).unwrap_or_default() {
+            if let Some(frame) = self.frames.get_mut(at as usize) {
+                frame.up = Link::Empty;
+                self.tree.unlink(frame.node);
+            }
+        }
+    }
+
+    // Frames
+
+    fn frame(&self, at: u32) -> Option<Frame> {
+        self.frames.get(at as usize).copied()
+    }
+
+    fn node_of(&self, link: Link) -> u32 {
+        match link {
+            Link::Frame(at) => self.frame(at).map_or(NO_NODE, |frame| frame.node),
+            Link::Choice(index) => {
+                let choice = self.choices.get(index as usize);
+                choice
+                    .and_then(|choice| choice.levels.last())
+                    .map_or(NO_NODE, |level| level.0)
+            }
+            Link::Empty | Link::Refuted => NO_NODE,
+        }
+    }
+
+    #[inline]
+    fn set_current(&mut self, link: Link) {
+        self.current = link;
+        self.node = self.node_of(link);
+    }
+
+    /// The current stack is a new one.
+    fn start_stack(&mut self, kind: RootKind) {
+        self.set_current(Link::Empty);
+        self.next_root = kind;
+    }
+
+    #[cold]
+    fn push_root(&mut self, ip: u64) {
+        let kind = std::mem::replace(&mut self.next_root, RootKind::Unknown);
+        let number = self.code.root_number(kind, ip);
+        let node = self.tree.enter_call(NO_NODE, number, CallKind::Root);
+        self.set_current(Link::Empty);
+        self.push(FrameKind::Root, 0, 0, ip, node);
+    }
+
+    #[inline]
+    fn push(&mut self, kind: FrameKind, return_address: u64, site: u64, entry: u64, node: u32) {
+        if self.frames.len() >= self.collect_at {
+            self.remove_unused_frames();
+        }
+        if self.frames.len() >= MAX_FRAMES {
+            self.counts.too_deep += 1;
+            self.excess_calls += 1;
+            return;
+        }
+        self.frames.push(Frame {
+            up: self.current,
+            return_address,
+            site,
+            entry,
+            node,
+            kind,
+            entered: self.executed,
+        });
+        self.current = Link::Frame(self.frames.len() as u32 - 1);
+        self.node = node;
+    }
+
+    /// All frames may be part of several stacks from here on.
+    fn share_frames(&mut self) {
+        self.first_unshared = self.frames.len();
+    }
+
+    /// Returns the stack without the frames of tail calls, which return for the frame below.
+    fn below_tail_calls(&self, mut link: Link) -> Link {
+        while let Link::Frame(at) = link {
+            match self.frame(at) {
+                Some(frame) if frame.kind == FrameKind::Tail => link = frame.up,
+                _ => break,
+            }
+        }
+        link
+    }
+
+    /// Returns the frames of a stack but those of tail calls, the newest first.
+    fn frames_below(&self, link: Link) -> impl Iterator<Item = (u32, Frame)> + '_ {
+        let mut link = link;
+        std::iter::from_fn(move || loop {
+            match link {
+                Link::Frame(at) => {
+                    let frame = self.frame(at)?;
+                    link = frame.up;
+                    if frame.kind != FrameKind::Tail {
+                        return Some((at, frame));
+                    }
+                }
+                Link::Choice(index) => link = self.position_taken(index),
+                Link::Empty | Link::Refuted => return None,
+            }
+        })
+        .take(SEARCHED_FRAMES)
+    }
+
+    /// Returns the return address of a stack, and the stack after that return.
+    fn next_return(&self, link: Link) -> Option<(u64, Link)> {
+        match self.below_tail_calls(link) {
+            Link::Frame(at) => self
+                .frame(at)
+                .filter(Frame::returns)
+                .map(|frame| (frame.return_address, frame.up)),
+            _ => None,
+        }
+    }
+
+    fn is_at_root(&self, link: Link) -> bool {
+        match self.below_tail_calls(link) {
+            Link::Frame(at) => self
+                .frame(at)
+                .is_none_or(|frame| frame.kind == FrameKind::Root),
+            Link::Choice(_) => false,
+            Link::Empty | Link::Refuted => true,
+        }
+    }
+
+    fn tail_call(&mut self, from: u64, to: u64) {
+        let target = self.code.function_at(to);
+        let (mut link, mut tails) = (self.current, 0);
+        while let Link::Frame(at) = link {
+            let Some(frame) = self.frame(at) else { break };
+            if target.is_some() && self.code.function_at(frame.entry) == target {
+                self.set_current(link);
+                return;
+            }
+            if frame.kind != FrameKind::Tail {
+                break;
+            }
+            tails += 1;
+            if tails >= MAX_TAIL_FRAMES {
+                self.set_current(self.below_tail_calls(link));
+                break;
+            }
+            link = frame.up;
+        }
+        if let Link::Frame(at) = self.current {
+            if let Some(frame) = self.frame(at).filter(|frame| self.is_stub(frame)) {
+                if !self.code.starts_function(frame.entry) {
+                    self.replace_stub(at, frame, to);
+                    return;
+                }
+            }
+        }
+        let return_address = self.next_return(self.current).map_or(0, |next| next.0);
+        let number = self.code.call_number(Some(from), to, CallKind::Tail);
+        let node = self.tree.enter_call(self.node, number, CallKind::Tail);
+        self.push(FrameKind::Tail, return_address, from, to, node);
+    }
+
+    /// Whether a call was entered so shortly ago that it may be a PLT stub.
+    fn is_stub(&self, frame: &Frame) -> bool {
+        frame.kind == FrameKind::Call && self.executed - frame.entered <= MAX_STUB_INSTRUCTIONS
+    }
+
+    /// The function of a stub takes its place. The instructions of the stub count for the caller.
+    fn replace_stub(&mut self, at: u32, stub: Frame, to: u64) {
+        if at as usize >= self.first_unshared {
+            self.frames.truncate(at as usize);
+        }
+        self.set_current(stub.up);
+        self.tree
+            .undo_call(stub.node, self.node, self.executed - stub.entered);
+        self.called_entries.insert(to);
+        let number = self.code.call_number(Some(stub.site), to, CallKind::Call);
+        let node = self.tree.enter_call(self.node, number, CallKind::Call);
+        self.push(FrameKind::Call, stub.return_address, stub.site, to, node);
+    }
+
+    // Returns that are not to the newest return address
+
+    #[cold]
+    fn return_elsewhere(&mut self, from: u64, to: u64) {
+        if self.excess_calls > 0 {
+            self.excess_calls -= 1;
+            return;
+        }
+        let link = self.below_tail_calls(self.current);
+        let frame = match link {
+            Link::Choice(index) => return self.return_in_choice(index, from, to),
+            Link::Frame(at) => self.frame(at),
+            Link::Empty | Link::Refuted => None,
+        };
+        match frame {
+            Some(frame) if frame.returns() && frame.return_address == to => {
+                self.counts.returned += 1;
+                self.set_current(frame.up);
+            }
+            Some(frame) if frame.kind == FrameKind::Signal => self.is_in_restorer = true,
+            Some(frame) if frame.kind == FrameKind::Detour && frame.up != Link::Empty => {
+                match self.next_return(frame.up) {
+                    Some((address, up)) if address == to => {
+                        self.counts.returned += 1;
+                        self.set_current(up);
+                    }
+                    _ => self.resolve_nonlocal(from, to, true),
+                }
+            }
+            Some(frame) if frame.returns() => self.resolve_nonlocal(from, to, true),
+            // The caller of the first function
+            _ => {
+                if let Some(&at) = self.before_loss.get(&to) {
+                    self.before_loss.clear();
+                    let up = self.frame(at).map_or(Link::Empty, |frame| frame.up);
+                    self.set_current(up);
+                } else if self.suspended_by_return.contains_key(&to) {
+                    self.resolve_nonlocal(from, to, true);
+                } else {
+                    self.start_stack(RootKind::Caller);
+                }
+            }
+        }
+    }
+
+    fn return_from_signal(&mut self, from: u64, signal: Frame, to: u64) {
+        self.set_current(signal.up);
+        let interrupted = signal.return_address;
+        if to == interrupted {
+            return;
+        }
+        if self.handlers.contains(&to) {
+            self.enter_handler(interrupted, to);
+        } else if self.is_entry(to) {
+            let number = self
+                .code
+                .call_number(Some(interrupted), to, CallKind::Injected);
+            let node = self.tree.enter_call(self.node, number, CallKind::Injected);
+            self.return_addresses.insert(interrupted);
+            self.push(FrameKind::Injected, interrupted, interrupted, to, node);
+        } else if to.abs_diff(interrupted) > 16 {
+            let target = self.code.function_at(to);
+            if target.is_none() || target != self.code.function_at(interrupted) {
+                self.resolve_nonlocal(from, to, false);
+            }
+        }
+    }
+
+    /// Finds the stack on which `to` runs, for a return or indirect jump that leaves the current function otherwise
+    /// than by a return to its caller. The first rule that applies decides:
+    ///
+    /// 1. *Address*: frames of this stack have `to` as return address (unwinding), or suspended stacks have it on top or
+    ///    near it (a switch). If both apply, this stack is preferred; only an instruction known to switch stacks excludes
+    ///    the other.
+    /// 2. *Entry*: `to` starts a function: a thunk, a new stack, or a jump in the form of a return.
+    /// 3. *Function*: `to` is in a function that a frame of this stack returns to (a landing pad, a setjmp), or, for
+    ///    returns and switches, one that a suspended stack returns to.
+    /// 4. Otherwise a return leads to an unknown stack, and a jump stays on this one.
+    fn resolve_nonlocal(&mut self, from: u64, to: u64, is_return: bool) {
+        let role = self.code.role_at(from);
+        let switches = role.switches() || self.learned_switches.contains(&from);
+        let is_entry = self.is_entry(to);
+        let target = self.code.function_at(to);
+        let may_leave = is_return || switches;
+        let is_known = is_entry || target.is_some() || self.return_addresses.contains(&to);
+        if !may_leave && !is_known {
+            return;
+        }
+        if role == FunctionRole::ResumesGoroutine && self.is_scheduler_running() {
+            self.suspend();
+            self.start_stack(RootKind::Unknown);
+        }
+        let here = self.frames_returning_to(to);
+        if !here.is_empty() && self.crosses_detour(from) {
+            self.learn_switch(from);
+            self.suspend();
+            self.counts.switched += 1;
+            return self.resume(&here, from);
+        }
+        let elsewhere = if may_leave || self.return_addresses.contains(&to) {
+            self.suspended_returning_to(to, here.is_empty())
+        } else {
+            Vec::new()
+        };
+        if here.is_empty() && elsewhere.is_empty() && is_entry {
+            return self.enter_by_return(from, to, is_return, switches);
+        }
+        if !here.is_empty() && (switches || elsewhere.is_empty()) {
+            self.counts.unwound += 1;
+            return self.resume(&here, from);
+        }
+        if !here.is_empty() {
+            self.counts.unwound += 1;
+            return self.resume(&[here, elsewhere].concat(), from);
+        }
+        if !elsewhere.is_empty() {
+            self.learn_switch(from);
+            self.suspend();
+            self.counts.switched += 1;
+            return self.resume(&elsewhere, from);
+        }
+        if let Some(target) = target {
+            let here = self.frames_returning_into(target, role);
+            if !here.is_empty() {
+                self.counts.unwound += 1;
+                return self.resume(&here, from);
+            }
+            let elsewhere = if may_leave {
+                self.suspended_returning_into(target)
+            } else {
+                Vec::new()
+            };
+            if !elsewhere.is_empty() {
+                self.learn_switch(from);
+                self.suspend();
+                self.counts.switched += 1;
+                return self.resume(&elsewhere, from);
+            }
+        }
+        if may_leave {
+            self.counts.unknown += 1;
+            self.suspend();
+            self.start_stack(RootKind::Unknown);
+        } else {
+            self.tail_call(from, to);
+        }
+    }
+
+    /// Rule 2 of `resolve_nonlocal`.
+    fn enter_by_return(&mut self, from: u64, to: u64, is_return: bool, switches: bool) {
+        let top = match self.current {
+            Link::Frame(at) => self.frame(at),
+            _ => None,
+        };
+        if let (true, Some(frame)) = (is_return, top) {
+            let own = self.code.function_at(from);
+            if frame.kind == FrameKind::Call
+                && self.code.function_at(frame.entry) == own
+                && !self.code.starts_function(frame.entry)
+            {
+                // A retpoline: it undoes its own call, and jumps.
+                self.set_current(frame.up);
+                self.tree
+                    .undo_call(frame.node, self.node, self.executed - frame.entered);
+                return self.tail_call(from, to);
+            }
+        }
+        if switches {
+            self.suspend();
+            self.counts.switched += 1;
+            return self.start_stack(RootKind::NewStack);
+        }
+        if is_return {
+            let floating = self.tree.add_floating();
+            self.tree.link(floating, self.node);
+            self.share_frames();
+            self.push(FrameKind::Detour, 0, from, from, floating);
+            if let (Link::Frame(at), Some(function)) = (self.current, self.code.function_at(from)) {
+                self.detours.entry(function).or_default().push(at);
+            }
+            self.share_frames();
+        }
+        self.tail_call(from, to);
+    }
+
+    fn is_scheduler_running(&mut self) -> bool {
+        let sites: Vec<u64> = self
+            .frames_below(self.current)
+            .take(9)
+            .filter(|(_, frame)| frame.kind == FrameKind::Call)
+            .map(|(_, frame)| frame.site)
+            .collect();
+        sites
+            .into_iter()
+            .any(|site| self.code.role_at(site) == FunctionRole::Schedules)
+    }
+
+    fn crosses_detour(&mut self, from: u64) -> bool {
+        let own = self.code.function_at(from);
+        let sites: Vec<u64> = self
+            .frames_below(self.current)
+            .filter(|(_, frame)| frame.kind == FrameKind::Detour)
+            .map(|(_, frame)| frame.site)
+            .collect();
+        sites
+            .into_iter()
+            .any(|site| self.code.function_at(site) == own)
+    }
+
+    /// Returns the stacks after the frames of the current stack that return to `to`, the newest first.
+    fn frames_returning_to(&self, to: u64) -> Vec<Candidate> {
+        self.frames_below(self.current)
+            .filter(|(_, frame)| frame.returns() && frame.return_address == to)
+            .map(|(_, frame)| Candidate {
+                result: frame.up,
+                origin: None,
+            })
+            .collect()
+    }
+
+    /// Returns suspended stacks that return to `to`, the one suspended first at the head. `also_deep`: if none has `to`
+    /// on top, those that have it near the top: what suspended them may have called other functions.
+    fn suspended_returning_to(&self, to: u64, also_deep: bool) -> Vec<Candidate> {
+        if self.suspended.is_empty() {
+            return Vec::new();
+        }
+        let own: HashSet<u32> = self.frames_below(self.current).map(|(at, _)| at).collect();
+        let is_other = |at: u32| match self.below_tail_calls(Link::Frame(at)) {
+            Link::Frame(at) => !own.contains(&at),
+            _ => true,
+        };
+        let mut tops = self
+            .suspended_by_return
+            .get(&to)
+            .cloned()
+            .unwrap_or_default();
+        tops.sort_by_key(|&at| self.age_of_suspended.get(&u64::from(at)).copied());
+        let mut found: Vec<Candidate> = tops
+            .into_iter()
+            .filter(|&at| is_other(at))
+            .filter_map(|at| {
+                let (_, up) = self.next_return(Link::Frame(at))?;
+                Some(Candidate {
+                    result: up,
+                    origin: Some(at),
+                })
+            })
+            .collect();
+        if found.is_empty() && also_deep {
+            for &at in self.suspended.values() {
+                let near = self
+                    .frames_below(Link::Frame(at))
+                    .take(SEARCHED_SUSPENDED_FRAMES)
+                    .find(|(_, frame)| frame.returns() && frame.return_address == to);
+                if let Some((near, frame)) = near {
+                    if !own.contains(&near) {
+                        found.push(Candidate {
+                            result: frame.up,
+                            origin: Some(at),
+                        });
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the stacks after the frames of the current stack that return into a function, the newest first.
+    fn frames_returning_into(&mut self, target: u64, role: FunctionRole) -> Vec<Candidate> {
+        let frames: Vec<Frame> = self
+            .frames_below(self.current)
+            .map(|(_, frame)| frame)
+            .filter(|frame| frame.returns() || frame.kind == FrameKind::Signal)
+            .collect();
+        // `_Unwind_Resume` does not continue in the frame that called it.
+        let caller = match self.below_tail_calls(self.current) {
+            Link::Frame(at) => self.frame(at).map(|frame| frame.up),
+            _ => None,
+        };
+        let mut found = Vec::new();
+        for frame in frames {
+            if self.code.function_at(frame.site) == Some(target) {
+                found.push(Candidate {
+                    result: frame.up,
+                    origin: None,
+                });
+            }
+        }
+        if role == FunctionRole::ResumesUnwinding
+            && found.iter().any(|each| Some(each.result) != caller)
+        {
+            found.retain(|each| Some(each.result) != caller);
+        }
+        found
+    }
+
+    /// Returns suspended stacks that return into a function, the one suspended last at the head.
+    fn suspended_returning_into(&mut self, target: u64) -> Vec<Candidate> {
+        let tops: Vec<u32> = self.suspended.values().rev().copied().collect();
+        let mut found = Vec::new();
+        for at in tops {
+            let frames: Vec<Frame> = self
+                .frames_below(Link::Frame(at))
+                .map(|(_, frame)| frame)
+                .filter(|frame| frame.kind == FrameKind::Call)
+                .collect();
+            for frame in frames {
+                if self.code.function_at(frame.site) == Some(target) {
+                    found.push(Candidate {
+                        result: frame.up,
+                        origin: Some(at),
+                    });
+                    break;
+                }
+            }
+            if found.len() >= MAX_CANDIDATES {
+                break;
+            }
+        }
+        found
+    }
+
+    // Suspended stacks and choices
+
+    /// Keeps the current stack, so that a later return can resume it.
+    fn suspend(&mut self) {
+        self.share_frames();
+        let Link::Frame(at) = self.current else {
+            return;
+        };
+        let Some((address, _)) = self.next_return(self.current) else {
+            return;
+        };
+        self.remove_suspended(at);
+        let age = self
+            .suspended
+            .last_key_value()
+            .map_or(0, |(age, _)| age + 1);
+        self.insert_suspended(at, age, address);
+        if self.suspended.len() > MAX_SUSPENDED {
+            if let Some((_, &oldest)) = self.suspended.first_key_value() {
+                self.remove_suspended(oldest);
+            }
+        }
+    }
+
+    fn insert_suspended(&mut self, at: u32, age: i64, return_address: u64) {
+        self.suspended.insert(age, at);
+        self.age_of_suspended.insert(at.into(), age);
+        self.suspended_by_return
+            .entry(return_address)
+            .or_default()
+            .push(at);
+    }
+
+    fn remove_suspended(&mut self, at: u32) {
+        let Some(age) = self.age_of_suspended.remove(&u64::from(at)) else {
+            return;
+        };
+        self.suspended.remove(&age);
+        let Some((address, _)) = self.next_return(Link::Frame(at)) else {
+            return;
+        };
+        if let Some(tops) = self.suspended_by_return.get_mut(&address) {
+            tops.retain(|&each| each != at);
+            if tops.is_empty() {
+                self.suspended_by_return.remove(&address);
+            }
+        }
+    }
+
+    fn is_suspended(&self, at: u32) -> bool {
+        self.age_of_suspended.contains_key(&u64::from(at))
+    }
+
+    /// Continues on the first of the stacks. If they differ, later returns may correct this.
+    fn resume(&mut self, candidates: &[Candidate], from: u64) {
+        let _ = from;
+        self.share_frames();
+        let mut distinct: Vec<Candidate> = Vec::new();
+        for candidate in candidates {
+            for each in self.expand_candidate(*candidate) {
+                if distinct.len() < MAX_CANDIDATES
+                    && !distinct.iter().any(|other| other.result == each.result)
+                {
+                    distinct.push(each);
+                }
+            }
+        }
+        let Some(&first) = distinct.first() else {
+            return;
+        };
+        if let Some(origin) = first.origin {
+            self.remove_suspended(origin);
+        }
+        let node = self.node_of(first.result);
+        let is_same_path = distinct
+            .iter()
+            .all(|each| self.node_of(each.result) == node);
+        if is_same_path || self.choices.len() >= MAX_CHOICES || self.tree.is_full() {
+            return self.set_current(first.result);
+        }
+        self.counts.choices += 1;
+        let positions: Vec<Link> = distinct.iter().map(|each| each.result).collect();
+        let floating = self.tree.add_floating();
+        let index = self.choices.len() as u32;
+        if let Some(origin) = first.origin {
+            self.taken_by.insert(origin.into(), index);
+        }
+        self.choices.push(Choice {
+            candidates: distinct,
+            taken: 0,
+            levels: vec![(floating, positions.clone())],
+            positions,
+            is_open: true,
+        });
+        self.set_current(Link::Choice(index));
+    }
+
+    /// Replaces a candidate that is itself a choice: by the stack taken there and, if that was about how far to unwind
+    /// one stack, by the others too.
+    fn expand_candidate(&mut self, candidate: Candidate) -> Vec<Candidate> {
+        let Link::Choice(index) = candidate.result else {
+            return vec![candidate];
+        };
+        let Some(choice) = self.choices.get(index as usize) else {
+            return Vec::new();
+        };
+        let taken = choice.taken;
+        let is_one_stack = choice.candidates.iter().all(|each| each.origin.is_none());
+        let mut links: Vec<Link> = choice.positions.get(taken).copied().into_iter().collect();
+        if is_one_stack && candidate.origin.is_none() && choice.is_open {
+            let others = choice.positions.iter().enumerate();
+            links.extend(others.filter(|&(at, _)| at != taken).map(|(_, &link)| link));
+        }
+        self.settle(index);
+        links
+            .into_iter()
+            .filter(|&link| link != Link::Refuted)
+            .map(|result| Candidate {
+                result,
+                origin: candidate.origin,
+            })
+            .collect()
+    }
+
+    fn position_taken(&self, index: u32) -> Link {
+        self.choices
+            .get(index as usize)
+            .and_then(|choice| choice.positions.get(choice.taken).copied())
+            .unwrap_or(Link::Empty)
+    }
+
+    /// Ends a choice: what ran meanwhile belongs to the stack taken.
+    fn settle(&mut self, index: u32) {
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return;
+        };
+        if !std::mem::take(&mut choice.is_open) {
+            return;
+        }
+        let (levels, taken) = (std::mem::take(&mut choice.levels), choice.taken);
+        let candidates = std::mem::take(&mut choice.candidates);
+        if let Some(origin) = candidates.get(taken).and_then(|each| each.origin) {
+            self.taken_by.remove(&u64::from(origin));
+        }
+        for (floating, positions) in &levels {
+            let link = positions.get(taken).copied().unwrap_or(Link::Refuted);
+            let node = self.node_of(link);
+            if node != NO_NODE {
+                self.tree.link(*floating, node);
+            }
+        }
+        if let (Some(choice), Some(last)) = (self.choices.get_mut(index as usize), levels.last()) {
+            choice.levels = vec![(last.0, Vec::new())];
+        }
+    }
+
+    /// A return on a stack that is one of several.
+    fn return_in_choice(&mut self, index: u32, from: u64, to: u64) {
+        let choice = match self.choices.get(index as usize) {
+            Some(choice) if choice.is_open => choice,
+            _ => {
+                self.set_current(self.position_taken(index));
+                return self.return_to(from, to);
+            }
+        };
+        let returns_there = |link: Link| self.next_return(link).is_some_and(|next| next.0 == to);
+        let position = self.position_taken(index);
+        if !returns_there(position) {
+            let others = choice.positions.iter().enumerate();
+            let fitting: Vec<usize> = others
+                .filter(|&(at, &link)| at != choice.taken && returns_there(link))
+                .map(|(at, _)| at)
+                .collect();
+            let origin = |at: usize| choice.candidates.get(at).and_then(|each| each.origin);
+            let is_free = |&at: &usize| origin(at).is_none_or(|origin| self.is_suspended(origin));
+            let free = fitting.iter().copied().find(is_free);
+            let exchange = fitting.into_iter().find(|&at| {
+                let taken_by = origin(at).and_then(|at| self.taken_by.get(&u64::from(at)));
+                let other = taken_by.and_then(|&index| self.choices.get(index as usize));
+                other.is_some_and(|other| other.is_open && other.levels.len() == 1)
+            });
+            match free.or(exchange) {
+                Some(at) => self.exchange_candidate(index, at),
+                None => {
+                    self.settle(index);
+                    self.set_current(position);
+                    return self.return_to(from, to);
+                }
+            }
+        }
+        self.advance_choice(index, to);
+    }
+
+    /// Removes the candidates that do not return to `to`, and continues after that return.
+    fn advance_choice(&mut self, index: u32, to: u64) {
+        let Some(choice) = self.choices.get(index as usize) else {
+            return;
+        };
+        let positions: Vec<Link> = choice
+            .positions
+            .iter()
+            .map(|&link| match self.next_return(link) {
+                Some((address, up)) if address == to => up,
+                _ => Link::Refuted,
+            })
+            .collect();
+        let taken = positions.get(choice.taken).copied().unwrap_or(Link::Empty);
+        let mut rest = positions.iter().filter(|&&link| link != Link::Refuted);
+        let is_decided = rest.all(|&link| link == taken)
+            || self.is_at_root(taken)
+            || choice.levels.len() >= MAX_LEVELS
+            || self.tree.is_full();
+        self.counts.returned += 1;
+        if is_decided {
+            self.settle(index);
+            return self.set_current(taken);
+        }
+        let floating = self.tree.add_floating();
+        if let Some(choice) = self.choices.get_mut(index as usize) {
+            choice.levels.push((floating, positions.clone()));
+            choice.positions = positions;
+        }
+        self.set_current(Link::Choice(index));
+    }
+
+    /// Takes another candidate. Its stack is still suspended, or another choice has taken it and gets the one taken
+    /// here.
+    fn exchange_candidate(&mut self, index: u32, other: usize) {
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return;
+        };
+        let (Some(&refuted), Some(&fitting)) = (
+            choice.candidates.get(choice.taken),
+            choice.candidates.get(other),
+        ) else {
+            return;
+        };
+        choice.taken = other;
+        self.counts.corrected += 1;
+        let mut given_back = refuted.origin;
+        if let Some(origin) = refuted.origin {
+            self.taken_by.remove(&u64::from(origin));
+        }
+        if let Some(origin) = fitting.origin {
+            if self.is_suspended(origin) {
+                self.remove_suspended(origin);
+            } else if let Some(&loser) = self.taken_by.get(&u64::from(origin)) {
+                self.give_candidate(loser, refuted);
+                if let Some(origin) = given_back.take() {
+                    self.taken_by.insert(origin.into(), loser);
+                }
+            }
+            self.taken_by.insert(origin.into(), index);
+        }
+        if let Some(origin) = given_back {
+            if let Some((address, _)) = self.next_return(Link::Frame(origin)) {
+                let age = self
+                    .suspended
+                    .first_key_value()
+                    .map_or(0, |(age, _)| age - 1);
+                self.insert_suspended(origin, age, address);
+            }
+        }
+    }
+
+    /// Makes a choice take this candidate.
+    fn give_candidate(&mut self, index: u32, candidate: Candidate) {
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return;
+        };
+        let known = choice
+            .candidates
+            .iter()
+            .position(|each| each.origin.is_some() && each.origin == candidate.origin);
+        choice.taken = known.unwrap_or_else(|| {
+            choice.candidates.push(candidate);
+            choice.positions.push(candidate.result);
+            for (_, positions) in &mut choice.levels {
+                positions.push(candidate.result);
+            }
+            choice.candidates.len() - 1
+        });
+    }
+
+    /// Removes the frames that no stack has, and settled choices.
+    #[cold]
+    fn remove_unused_frames(&mut self) {
+        let mut keep = vec![false; self.frames.len()];
+        let mut keep_link = |link: Link| {
+            if let Link::Frame(at) = link {
+                if let Some(keep) = keep.get_mut(at as usize) {
+                    *keep = true;
+                }
+            }
+        };
+        keep_link(self.current);
+        let heads = self.suspended.values().copied();
+        let taken = self.taken_by.keys().map(|&at| at as u32);
+        for at in heads.chain(taken).chain(self.before_loss.values().copied()) {
+            keep_link(Link::Frame(at));
+        }
+        for choice in &self.choices {
+            choice.positions.iter().for_each(|&link| keep_link(link));
+            for each in &choice.candidates {
+                keep_link(each.result);
+                keep_link(each.origin.map_or(Link::Empty, Link::Frame));
+            }
+            for (_, positions) in &choice.levels {
+                positions.iter().for_each(|&link| keep_link(link));
+            }
+        }
+        for at in (0..self.frames.len()).rev() {
+            if keep.get(at) == Some(&true) {
+                if let Some(Link::Frame(up)) = self.frames.get(at).map(|frame| frame.up) {
+                    if let Some(keep) = keep.get_mut(up as usize) {
+                        *keep = true;
+                    }
+                }
+            }
+        }
+        let mut moved = vec![0u32; self.frames.len()];
+        let mut kept = 0;
+        for (place, &keep) in moved.iter_mut().zip(&keep) {
+            *place = kept;
+            kept += u32::from(keep);
+        }
+        let new_index = |at: u32| moved.get(at as usize).copied().unwrap_or(0);
+        let new_link = |link: Link| match link {
+            Link::Frame(at) => Link::Frame(new_index(at)),
+            link => link,
+        };
+        let mut at = 0;
+        self.frames.retain_mut(|frame| {
+            frame.up = new_link(frame.up);
+            at += 1;
+            keep.get(at - 1) == Some(&true)
+        });
+        self.current = new_link(self.current);
+        self.suspended
+            .values_mut()
+            .for_each(|at| *at = new_index(*at));
+        self.age_of_suspended = self
+            .suspended
+            .iter()
+            .map(|(&age, &at)| (at.into(), age))
+            .collect();
+        for tops in self.suspended_by_return.values_mut() {
+            tops.iter_mut().for_each(|at| *at = new_index(*at));
+        }
+        self.before_loss
+            .values_mut()
+            .for_each(|at| *at = new_index(*at));
+        let taken_by = std::mem::take(&mut self.taken_by).into_iter();
+        self.taken_by = taken_by
+            .map(|(at, index)| (new_index(at as u32).into(), index))
+            .collect();
+        for detours in self.detours.values_mut() {
+            detours.retain(|&at| keep.get(at as usize) == Some(&true));
+            detours.iter_mut().for_each(|at| *at = new_index(*at));
+        }
+        for choice in &mut self.choices {
+            choice
+                .positions
+                .iter_mut()
+                .for_each(|link| *link = new_link(*link));
+            for each in &mut choice.candidates {
+                each.result = new_link(each.result);
+                each.origin = each.origin.map(new_index);
+            }
+            for (_, positions) in &mut choice.levels {
+                positions
+                    .iter_mut()
+                    .for_each(|link| *link = new_link(*link));
+            }
+        }
+        self.share_frames();
+        self.collect_at = (2 * self.frames.len()).max(1 << 16);
+    }
+}
