@@ -87,7 +87,7 @@ class Difference:
     calls: list[CountChange] = field(default_factory=list)
     contexts: list[CountChange] = field(default_factory=list)
     too_deep: list[str] = field(default_factory=list)
-    """A sentence for each recording whose `contexts` lack some calls."""
+    """A sentence for each reason why `contexts` lack some calls."""
     builds: list[str] = field(default_factory=list)
     """A sentence for each pair of files that are different builds."""
     gaps: list[str] = field(default_factory=list)
