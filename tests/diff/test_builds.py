@@ -216,6 +216,8 @@ def test_equal_source_is_identical(built: Built) -> None:
     assert found.builds
     assert found.has_equal_paths
     assert not found.calls
+    without_changes = Difference(found.threads, builds=found.builds)
+    assert [*format_difference(without_changes)][-1].startswith("equal by function: ")
 
 
 def test_programs_with_different_names_are_paired(
@@ -228,7 +230,7 @@ def test_programs_with_different_names_are_paired(
     assert main(["diff", str(one), str(other)]) == 0
     printed = capsys.readouterr().out
     assert "are two builds: compared by the" in printed
-    assert printed.splitlines()[-1].startswith("identical, of two builds by function: ")
+    assert printed.splitlines()[-1].startswith("equal by function, but counts differ: ")
     assert main(["diff", "--json", str(one), str(other)]) == 0
     assert len(json.loads(capsys.readouterr().out)["builds"]) == 1
 
