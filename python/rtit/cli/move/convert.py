@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _EPILOG = """Examples:
   rtit convert --split parts perf.data
   rtit convert --raw thread7.pt --maps 7.maps -o perf.data
+  rtit convert --griffin griffin.log -o perf.data
 """
 
 
@@ -60,7 +61,10 @@ def add_arguments(parser: CommandParser) -> None:
         "Mappings of the process in FILE of --raw, in the format of /proc/PID/maps",
     )
     options.add_value(
-        group, "--griffin", "LOG", "Log of the Griffin kernel, with PT and pages of code"
+        group,
+        "--griffin",
+        "LOG",
+        "Log of Griffin, a kernel module that records the PT of each thread and the pages of code",
     )
     group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
     options.add_cpu_model(group)
