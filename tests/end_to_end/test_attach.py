@@ -323,7 +323,11 @@ def test_attach_refuses_processes_that_cannot_be_traced(program: ProgramBuilder)
         PtraceTracer.attach([])
     with running_program(program("waiting")) as process:
         tids = {int(each["Pid"]) for each in thread_statuses(process.pid)} - {process.pid}
-        assert f"process {process.pid}" in attach_error(tids.pop())
+        tid = tids.pop()
+        error = attach_error(tid)
+        assert f"{tid} is a thread of process {process.pid}" in error
+        assert f"--pid {process.pid}" in error
+        assert f"rtit report --tid {tid}" in error
         with PtraceTracer.attach([process.pid]):
             assert "is traced by process" in attach_error(process.pid)
         wait_until(

@@ -20,10 +20,11 @@ from kernel.test_paths import COUNTED
 from rtit._core import ElfFile
 from rtit.cli.main import main
 from rtit.errors import ImageError
-from rtit.image import Files, Kernel, KernelFiles
+from rtit.image import Files, KernelFiles
 from rtit.image.kernel import kernel as kernel_module
 from rtit.image.kernel import modules
 from rtit.image.kernel.kallsyms import read_kallsyms
+from rtit.image.kernel.kernel import Kernel
 from rtit.image.kernel.modules import ModuleObject
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace

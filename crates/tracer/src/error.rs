@@ -85,7 +85,8 @@ fn refusal_reason(pid: pid_t) -> Option<String> {
     };
     if process != pid {
         return Some(format!(
-            "{pid} is a thread of process {process}, which can be recorded as a whole only"
+            "{pid} is a thread of process {process}: record the process (--pid {process}), \
+             then select the thread (rtit report --tid {pid})"
         ));
     }
     let own = std::process::id() as pid_t;

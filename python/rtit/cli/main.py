@@ -12,11 +12,18 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 from rtit.cli import output, signals
 from rtit.cli.commands import COMMANDS, command_parser
 from rtit.cli.parser import CommandParser, suggest_similar_word
-from rtit.errors import MissingRecordingError, NotPerfDataError, RtitError, UsageError
+from rtit.errors import (
+    MissingFileError,
+    MissingRecordingError,
+    NotPerfDataError,
+    RtitError,
+    UsageError,
+)
 
 _GC_THRESHOLD = 100_000
 _OTHERS = ("help", "completion")
@@ -119,7 +126,8 @@ def _run_command(name: str, words: Sequence[str], *, whole_process: bool) -> int
             raise
         output.discard_unwritable_output()
         where = f"{error.filename}: " if error.filename else ""
-        output.print_error(name, f"{where}{error.strerror or error}")
+        missing = error.filename if isinstance(error, FileNotFoundError) else None
+        output.print_error(name, f"{where}{error.strerror or error}", _similar_file(missing))
         return failure
     finally:
         # Restore the caller's signal mask, without the signals that came for `record`.
@@ -137,6 +145,8 @@ def _load_and_run(name: str, arguments: argparse.Namespace) -> int:
 
 def _next_step(error: RtitError, parser: CommandParser) -> str:
     """Return the line below an error: a remedy, or the usage of the command."""
+    if isinstance(error, MissingFileError) and (similar := _similar_file(error.filename)):
+        return similar
     if isinstance(error, MissingRecordingError):
         return "record one first:  rtit record -- PROGRAM"
     if isinstance(error, NotPerfDataError) and "--raw" in parser.option_names():
@@ -144,6 +154,21 @@ def _next_step(error: RtitError, parser: CommandParser) -> str:
     if isinstance(error, UsageError):
         return error.hint or parser.usage_hint
     return error.hint
+
+
+def _similar_file(missing: object) -> str:
+    """Return a question that names a file of similar name in the same folder; "" if none."""
+    from difflib import get_close_matches
+
+    if not isinstance(missing, str):
+        return ""
+    path = Path(missing)
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.name != path.name]
+    except (OSError, ValueError):
+        return ""
+    near = get_close_matches(path.name, names, n=1)
+    return f"did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def _set_up_process(*, runs_program: bool) -> None:

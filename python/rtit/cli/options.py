@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rtit.cli.parser import CommandParser
-from rtit.errors import PerfDataError, RtitError, UsageError
+from rtit.errors import MissingFileError, PerfDataError, RtitError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -359,6 +359,9 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
         return open_raw_trace(arguments)
     model = getattr(arguments, "cpu_model", None)
     path_map = dict(_parse_path_mapping(text) for text in getattr(arguments, "map", []))
+    for folder in (getattr(arguments, "symfs", None), getattr(arguments, "buildid_dir", None)):
+        if folder is not None and not Path(folder).is_dir():
+            raise MissingFileError("no such directory", source=folder)
     guest = _kernel_files(arguments, "guest_")
     trace = Trace(
         input_path(arguments),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -88,6 +87,8 @@ class CountingRun:
             except QemuStartError as error:
                 self._choice = fallback_from_qemu(request, error)
         if self._counted is None:
+            import tempfile
+
             from rtit.capture.backends import start_recording
 
             folder = self._files.enter_context(tempfile.TemporaryDirectory(prefix="rtit-stat-"))

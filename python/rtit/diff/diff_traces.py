@@ -25,7 +25,7 @@ from rtit.diff.difference import (
 )
 from rtit.diff.paths import DivergenceLog, DivergenceSide, ExecutionPath, compare_paths
 from rtit.profile.builder import build_profile
-from rtit.trace import Trace
+from rtit.trace import Settings, Trace
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
 
@@ -152,14 +152,21 @@ def _compare_counts(
     after = count_functions(right).rename_files(builds.renamed_files)
     difference.functions = list_changes(before.instructions, after.instructions)
     difference.calls = list_changes(before.calls, after.calls)
-    tree = CallTree()
-    difference.contexts = tree.list_changes(
-        tree.count_instructions(builds.left, streams[0], left, {}),
-        tree.count_instructions(builds.right, streams[1], right, builds.renamed_files),
-    )
+    if any(map(_has_address_filter, (*streams[0], *streams[1]))):
+        difference.too_deep.append("who called whom is not compared: an address filter hid callers")
+    else:
+        tree = CallTree()
+        difference.contexts = tree.list_changes(
+            tree.count_instructions(builds.left, streams[0], left, {}),
+            tree.count_instructions(builds.right, streams[1], right, builds.renamed_files),
+        )
     for side, each in (("first", left), ("second", right)):
         difference.too_deep.extend(f"{side}: {line}" for line in each.losses.describe_call_losses())
         difference.gaps.extend(f"{side}: {line}" for line in each.losses.describe_counter_losses())
+
+
+def _has_address_filter(stream: Stream) -> bool:
+    return isinstance(stream.settings, Settings) and bool(stream.settings.ranges)
 
 
 def _describe_unknown_loops(

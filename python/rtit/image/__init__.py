@@ -21,7 +21,6 @@ from rtit.image.images import Images
 from rtit.image.kernel import (
     GUEST_KERNEL_PID,
     KERNEL_PID,
-    Kernel,
     KernelFiles,
     guest_kernel_pid,
     guest_process_pid,
@@ -41,7 +40,6 @@ __all__ = [
     "Files",
     "Image",
     "Images",
-    "Kernel",
     "KernelFiles",
     "Mapping",
     "MappingLookup",

@@ -25,7 +25,7 @@ from rtit.image.problems import Problem
 
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod
-    from rtit.image.kernel import Kernel
+    from rtit.image.kernel.kernel import Kernel
 
 _MAX_GAP_FILLING = 64
 """A mapping over more mappings than this replaces them, even those that show the same bytes."""
@@ -84,7 +84,7 @@ class Images:
         self.guests: dict[int, Kernel] = {}
         """The same for the kernels of virtual machines, by pid; 0: all other machines."""
         if kernel is not None or guests:
-            from rtit.image.kernel import Kernel
+            from rtit.image.kernel.kernel import Kernel
 
             self.kernel = None if kernel is None else Kernel(kernel, self.files, self.budget)
             self.guests = {

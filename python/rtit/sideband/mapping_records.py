@@ -13,7 +13,7 @@ from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc
 
 if TYPE_CHECKING:
-    from rtit.image import Kernel
+    from rtit.image.kernel.kernel import Kernel
 
 
 _PROT_EXEC = 4

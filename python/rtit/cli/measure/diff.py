@@ -16,8 +16,11 @@ from rtit.errors import UsageError
 if TYPE_CHECKING:
     from rtit.trace import Trace
 
-_EPILOG = """Exit codes: 0 if the paths are equal, 1 if the paths differ or on failure, 2 for an
-invalid command line, 3 if the paths are equal as far as they could be decoded.
+_EPILOG = """Two builds of a program are compared by function: their paths are equal if the same
+functions ran in the same order. The counts of these functions may differ all the same.
+
+Exit codes: 0 if the paths are equal, 1 if the paths differ or on failure, 2 for an invalid command
+line, 3 if the paths are equal as far as they could be decoded.
 
 Examples:
   rtit diff good.data bad.data

@@ -284,6 +284,8 @@ def _change_lines(
     part = _instruction_growth(found, baseline)
     verdict = f": more than {limit:.4%} above" if limit is not None and part > limit else ""
     yield f"{more:+18,}  instructions since the baseline ({part:+.4%}){verdict}"
+    if (renamed := baseline.renamed_file(found)) is not None:
+        yield f"{'':18}  functions of {renamed[1]} are compared with those of {renamed[0]}"
     changed = baseline.changed_functions(found)
     for name, old, new in changed[:top]:
         yield f"{new - old:+18,}  {name}: {old:,}, now {new:,}"

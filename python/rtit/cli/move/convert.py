@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _EPILOG = """Examples:
   rtit convert --split parts perf.data
   rtit convert --raw thread7.pt --maps 7.maps -o perf.data
+  rtit convert --griffin griffin.log -o perf.data
 """
 
 
@@ -60,7 +61,10 @@ def add_arguments(parser: CommandParser) -> None:
         "Mappings of the process in FILE of --raw, in the format of /proc/PID/maps",
     )
     options.add_value(
-        group, "--griffin", "LOG", "Log of the Griffin kernel, with PT and pages of code"
+        group,
+        "--griffin",
+        "LOG",
+        "Log of Griffin, a kernel module that records the PT of each thread and the pages of code",
     )
     group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
     options.add_cpu_model(group)
@@ -106,7 +110,8 @@ def _write_stream_files(trace: Trace, streams: list[Stream], folder: Path) -> No
         name = f"cpu{stream.cpu}" if stream.cpu >= 0 else f"thread{stream.tid}"
         path = folder / (f"{name}.{stream.part}.pt" if stream.part else f"{name}.pt")
         _write_new_file(path, stream.chunks())
-        words = ["rtit", "instructions", "--raw", str(path), *_command_options_of_stream(stream)]
+        words = ["rtit", "instructions", "--raw", str(path), *_settings_options(stream)]
+        words += _code_options(trace, stream)
         output.print_line(f"{stream.size:14,} bytes  {shlex.join(words)}")
     for pid, mappings in trace.mappings().items():
         lines = [
@@ -129,7 +134,30 @@ def _write_new_file(path: Path, parts: Iterable[Buffer]) -> None:
         raise
 
 
-def _command_options_of_stream(stream: Stream) -> Iterator[str]:
+def _code_options(trace: Trace, stream: Stream) -> list[str]:
+    """Return --elf for each file with code; none for a stream of several processes."""
+    from rtit.image import has_file, load_bias
+    from rtit.image.image import PAGE
+
+    [(pid, _), *_] = stream.thread_ids
+    if pid < 0 or not stream.has_one_process:
+        return []
+    options: dict[str, None] = {}
+    for each in trace.images.mappings(pid):
+        symbols = None
+        if has_file(each.path) and each.problem is None:
+            symbols = trace.images.files.symbols(each.path, each.build_id)
+        if symbols is None:
+            continue
+        elf = symbols.elf
+        bias = load_bias(elf, each.offset, each.end - each.start, each.start)
+        if bias is not None:
+            first = min(address for _, address, size, *_ in elf.segments if size) & -PAGE
+            options[f"{each.path}@{first + bias:x}"] = None
+    return [word for option in options for word in ("--elf", option)]
+
+
+def _settings_options(stream: Stream) -> Iterator[str]:
     from rtit.trace.recording.settings import Settings
 
     settings = stream.settings
@@ -142,3 +170,10 @@ def _command_options_of_stream(stream: Stream) -> Iterator[str]:
         yield from ("--mtc-freq", str(settings.mtc_freq), "--cpuid-15", f"{eax},{ebx}")
     if settings.max_nonturbo_ratio:
         yield from ("--nom-freq", str(settings.max_nonturbo_ratio))
+    if settings.ranges:
+        ranges = [f"filter {first:#x}/{last - first + 1:#x}" for first, last in settings.ranges]
+        yield from ("--filter", ",".join(ranges))
+    if settings.no_tnt:
+        yield "--notnt"
+    if settings.no_retcomp:
+        yield "--noretcomp"

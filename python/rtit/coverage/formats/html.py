@@ -28,6 +28,10 @@ td:first-child { text-align: left } .ran { background: #dfd } .not { background:
 </style></head><body>
 <table><tr><th>file<th>lines<th>branches</tr>"""
 
+_LEGEND = """<p>Columns: line, executions, branches (+ for an outcome that occurred, - for one that
+did not). Lines: <b class="ran">executed</b>, <b class="part">executed, but some outcome did not
+occur</b>, <b class="not">not executed</b>, without colour: no code.</p>"""
+
 
 def html_report(sources: Sequence[SourceFile]) -> Iterator[str]:
     """Return the lines of the page. Files of which no line ran are in the table only."""
@@ -38,6 +42,7 @@ def html_report(sources: Sequence[SourceFile]) -> Iterator[str]:
         lines = f"{source.lines_hit}/{source.line_count}"
         yield f"<tr><td>{name}<td>{lines}<td>{source.outcomes_hit}/{source.outcome_count}</tr>"
     yield "</table>"
+    yield _LEGEND
     for number, source in enumerate(sources):
         if source.lines_hit:
             yield f'<h2 id="f{number}">{escape(escape_control_characters(source.path))}</h2>\n<pre>'

@@ -8,7 +8,6 @@ one kind of file.
 
 from __future__ import annotations
 
-from rtit.image.kernel.kernel import Kernel
 from rtit.image.kernel.sources import (
     GUEST_KERNEL_PID,
     KERNEL_PID,
@@ -21,7 +20,6 @@ from rtit.image.kernel.sources import (
 __all__ = [
     "GUEST_KERNEL_PID",
     "KERNEL_PID",
-    "Kernel",
     "KernelFiles",
     "guest_kernel_pid",
     "guest_process_pid",

@@ -32,7 +32,7 @@ from rtit.trace.recording.packs import (
 )
 
 if TYPE_CHECKING:
-    from rtit.image import Kernel
+    from rtit.image.kernel.kernel import Kernel
     from rtit.trace import Trace
 
 
