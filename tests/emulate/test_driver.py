@@ -73,7 +73,7 @@ def rel(target: int, following: int) -> bytes:
 
 @examples(30)
 @given(slots(), st.integers(1, 400))
-def test_execution_of_unicorn_is_decoded(code: bytes, count: int) -> None:
+def test_execution_in_unicorn_emulator_is_decoded(code: bytes, count: int) -> None:
     unicorn = pytest.importorskip("unicorn", reason="unicorn is not installed")
     driver, _ = start()
     executed: list[int] = []

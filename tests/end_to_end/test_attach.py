@@ -71,7 +71,7 @@ def test_ctrl_c_detaches_and_program_ends_as_natively(
     assert counts[""] >= (3000 if name == "workers" else 5)
 
 
-def test_events_of_threads_that_ran_before_attaching(
+def test_attaching_reports_threads_that_already_run(
     program: ProgramBuilder, attach: Attacher
 ) -> None:
     live = attach(program("workers"))

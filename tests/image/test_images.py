@@ -30,7 +30,7 @@ def kinds(images: Images) -> list[str]:
     return [problem.kind for problem in images.problems]
 
 
-def test_a_mapping_shows_the_file_from_its_offset(raw: Path) -> None:
+def test_mapping_has_the_bytes_of_the_file_from_its_offset(raw: Path) -> None:
     images = Images()
     images.mmap(10, 1, 1, 0x10000, 2 * PAGE, PAGE, str(raw))
     space = images.image(1).native

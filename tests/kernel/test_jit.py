@@ -114,7 +114,9 @@ def test_functions_at_one_address_are_counted_separately(
     assert "3 instructions ran in no file" in capsys.readouterr().err
 
 
-def test_jit_files_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jitdump_files_are_found_by_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "there").mkdir()
     data, dump = write_jit_recording(tmp_path), tmp_path / "there" / f"jit-{PID}.dump"
     dump.write_bytes(DUMP)

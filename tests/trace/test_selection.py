@@ -106,7 +106,7 @@ def test_tick_is_selected_if_its_nanosecond_is(
         ("0-ffffffffffffffff", (0, LATEST)),
     ],
 )
-def test_ranges_parse(text: str, expected: tuple[int, int]) -> None:
+def test_address_range_text_is_parsed(text: str, expected: tuple[int, int]) -> None:
     assert parse_range(text) == expected
 
 

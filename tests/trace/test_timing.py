@@ -53,7 +53,7 @@ def list_columns(table: Any, *names: str) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.spec("MTC-005", "CYC-008")
-def test_rows_lie_between_known_times() -> None:
+def test_time_bounds_of_rows_are_known_times_around_them() -> None:
     # an MTC is 10 ticks, a cycle 2
     packets = TAKEN + mtc(1) + TAKEN + cyc(3) + TAKEN + mtc(3) + TAKEN
     rows = stream(packets).blocks(timing=True)
@@ -229,7 +229,7 @@ def test_packets_lie_between_known_times() -> None:
 
 
 @given(items=st.lists(packet, max_size=60), mtcs=st.booleans())
-def test_bounds_of_packets(items: list[Any], mtcs: bool) -> None:
+def test_packet_times_lie_within_their_bounds(items: list[Any], mtcs: bool) -> None:
     one = stream(encode_items(items), **({} if mtcs else {"cpuid_15": (0, 0)}))
     timed = one.packets(timing=True).columns()
     where = rtit.trace.Selection(time=rtit.trace.Times(0, UNKNOWN - 1))

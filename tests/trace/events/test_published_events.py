@@ -166,7 +166,7 @@ def test_events_equal_those_of_libipt(case: dict[str, Any], run: dict[str, Any])
     assert (dict(theirs - ours), dict(ours - theirs)) == ONE_SIDED.get(case["name"], ({}, {}))
 
 
-def test_cases_have_events() -> None:
+def test_published_cases_contain_events() -> None:
     if not FOLDER.is_dir():
         pytest.skip("the folder of real traces is not beside the repository")
     texts = (FOLDER / param.values[1]["expected"] for param in runs())
