@@ -77,9 +77,9 @@ def _jitdump(path: Path) -> None:
 
 
 def _map(path: Path) -> None:
-    from rtit.image.jit import read_map
+    from rtit.image.jit import read_perf_map
 
-    require(all(size > 0 for _, size, _ in read_map(str(path))), "a function without bytes")
+    require(all(size > 0 for _, size, _ in read_perf_map(str(path))), "a function without bytes")
 
 
 def _headers(path: Path) -> None:
@@ -245,7 +245,7 @@ def _raw_settings(text: str) -> None:
     words = (text.split("\n") + [""] * 3)[:8]
     start = options.start(words[0] or None)
     ranges = options.filter_ranges(words[1] or None)
-    guest = options.guest_tsc_of_all([words[2]] if words[2] else None)
+    guest = options.parse_guest_tsc_of_all([words[2]] if words[2] else None)
     decode(b"", Image(), start=start, ranges=ranges, guest_tsc=guest)
     options.guest_tsc(list(filter(None, words[3:])))
 

@@ -166,7 +166,9 @@ def test_recordings_of_failing_test_are_kept(
     assert not list(pytester.path.rglob("*.zip"))
     kept = run(tests, "--rtit-keep")
     kept.assert_outcomes(failed=3, passed=1)
-    kept.stdout.fnmatch_lines(["*rtit kept*", "*rtit-kept/test_them.py_test_failing_example/0.rtit.zip"])
+    kept.stdout.fnmatch_lines(
+        ["*rtit kept*", "*rtit-kept/test_them.py_test_failing_example/0.rtit.zip"]
+    )
     found = sorted(pytester.path.rglob("*.zip"))
     folder = pytester.path / "rtit-kept" / "test_them.py_test_failing_example"
     assert found == [folder / "0.rtit.zip", folder / "1.rtit.zip"]

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.cli.options import add_code, add_ends, add_streams, parse_selection
+from rtit.cli.options import (
+    add_code_selection_options,
+    add_head_and_tail_options,
+    add_stream_options,
+    parse_selection,
+)
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion
 from rtit.trace import Selection, Times
@@ -23,9 +28,9 @@ HALF = TimeConversion(shift=1, mult=1, zero=100)
 
 def options(*words: str) -> Selection:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    group = add_streams(parser)
-    add_code(group)
-    add_ends(group)
+    group = add_stream_options(parser)
+    add_code_selection_options(group)
+    add_head_and_tail_options(group)
     return parse_selection(parser.parse_args(words))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rtit.capture.events import EventKind, Flag, ResumeReason
 from rtit.capture.qemu.plugin_protocol import PluginMessage
-from rtit.generated import write_or_check
+from rtit.generated import write_or_check_generated_file
 
 TARGET = Path(__file__).resolve().parents[3] / "crates" / "events" / "src" / "kinds.rs"
 
@@ -75,7 +75,9 @@ def render_rust_events() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write_or_check(arguments, TARGET, render_rust_events(), "rtit.capture.rust_events")
+    return write_or_check_generated_file(
+        arguments, TARGET, render_rust_events(), "rtit.capture.rust_events"
+    )
 
 
 if __name__ == "__main__":

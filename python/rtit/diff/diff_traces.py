@@ -17,7 +17,7 @@ from rtit.diff.builds import BuildMatching
 from rtit.diff.counts import CallTree, count_functions, list_changes
 from rtit.diff.difference import (
     DEFAULT_STEPS,
-    AfterDivergence,
+    ComparisonAfterDivergence,
     Difference,
     RepeatedDivergence,
     ThreadDifference,
@@ -119,7 +119,7 @@ def _compare_threads(
 
 def _name_divergences(
     log: DivergenceLog, sides: tuple[DivergenceSide, DivergenceSide]
-) -> AfterDivergence:
+) -> ComparisonAfterDivergence:
     """Return the log with names in place of addresses, for the most frequent points."""
     divergences = []
     for point in sorted(log.times_by_point, key=lambda each: -log.times_by_point[each])[
@@ -131,7 +131,7 @@ def _name_divergences(
             if ip is None:
                 targets.append("")
                 continue
-            target = side.next_ip(ip, time) if number == point.sequential else ip
+            target = side.ip_after_instruction(ip, time) if number == point.sequential else ip
             targets.append(side.list_instruction_at(target, time).symbol)
         symbol = source = ""
         if point.last is not None:
@@ -139,7 +139,9 @@ def _name_divergences(
             symbol, source = last.symbol, last.source
         divergences.append(RepeatedDivergence(log.times_by_point[point], symbol, source, *targets))
     total = sum(log.times_by_point.values())
-    return AfterDivergence(log.instructions, log.unmatched, total, tuple(divergences), log.whole)
+    return ComparisonAfterDivergence(
+        log.instructions, log.unmatched, total, tuple(divergences), log.whole
+    )
 
 
 def _compare_counts(

@@ -25,7 +25,7 @@ from rtit.image.kernel import (
     KernelFiles,
     guest_kernel_pid,
     guest_process_pid,
-    machine_of,
+    machine_of_kernel_mapping,
 )
 from rtit.image.mappings import KERNEL_START, Mapping, guest_path, has_file
 from rtit.image.memory_budget import MemoryBudget, MemoryLimits
@@ -57,6 +57,6 @@ __all__ = [
     "guest_process_pid",
     "has_file",
     "load_bias",
-    "machine_of",
+    "machine_of_kernel_mapping",
     "open_program_file",
 ]

@@ -218,7 +218,7 @@ class ExecutedRanges:
         """Whether the next row is the next instruction in memory, of the same function."""
         binary = self._binary
         adjacent = binary.offset[:-1] + binary.length[:-1] == binary.offset[1:]
-        starts, _ends, _owners = binary.symbols.owned_columns
+        starts, _ends, _owners = binary.symbols.owned_range_columns
         owner_row = np.searchsorted(starts, binary.offset, "right")
         return np.asarray(adjacent & (owner_row[1:] == owner_row[:-1]))
 

@@ -45,7 +45,7 @@ class _ThreadTotals:
     fault: Fault | None = None
 
     @property
-    def all_decodable(self) -> int:
+    def total_decodable_instructions(self) -> int:
         """Traced instructions of all programs of the thread."""
         return self.decodable + (self.retired if self.traced is None else self.traced[0])
 
@@ -133,7 +133,7 @@ class QemuRecordingSink(RecordingWriter):
             thread = self._threads.get(tid)
             fault = thread.fault if took and thread is not None else None
             of_process = bool(flags & Flag.EXIT_WHOLE_PROCESS)
-            traced = thread.all_decodable if thread is not None else None
+            traced = thread.total_decodable_instructions if thread is not None else None
             self._end_thread(tid, tsc, ExitStatus(ip, of_process, took, fault), traced)
         elif kind == EventKind.WARNING:
             text = bytes(blob).decode(errors="replace")
@@ -197,7 +197,7 @@ class QemuRecordingSink(RecordingWriter):
         self.has_begun = True
         old = self._threads.get(tid)
         if old is not None:  # the thread runs a new program (exec)
-            old.decodable = old.all_decodable
+            old.decodable = old.total_decodable_instructions
             old.retired = old.branches = 0
             old.traced = None
             return

@@ -35,37 +35,37 @@ def add_arguments(parser: CommandParser) -> None:
         "       rtit convert [options] --griffin LOG -o FILE"
     )
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Split a recording")
-    options.add_value(
+    options.add_value_option(
         group,
         "--split",
         "DIR",
         "Write the packets of each buffer to DIR/NAME.pt, and the mappings of each process to "
         "DIR/PID.maps, in the format of /proc/PID/maps",
     )
-    options.add_streams(parser)
+    options.add_stream_options(parser)
     group = parser.add_argument_group("Make a recording")
     group.add_argument("-o", "--output", metavar="FILE", help="The recording to write")
-    options.add_value(
+    options.add_value_option(
         group,
         "--raw",
         "FILE",
         "Raw PT: packets of one logical processor, without perf.data around them",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--maps",
         "FILE",
         "Mappings of the process in FILE of --raw, in the format of /proc/PID/maps",
     )
-    options.add_value(
+    options.add_value_option(
         group, "--griffin", "LOG", "Log of the Griffin kernel, with PT and pages of code"
     )
     group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
-    options.add_cpu_model(group)
-    options.add_flag(group, "--noretcomp", "The trace was recorded with DisRETC")
-    options.add_clock(group)
+    options.add_cpu_model_option(group)
+    options.add_flag_option(group, "--noretcomp", "The trace was recorded with DisRETC")
+    options.add_clock_options(group)
     parser.add_general_options(rare="settings of the trace: CPU model, MTC, RET compression")
 
 
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         from rtit.cli.move.assemble import assemble_griffin
 
         return assemble_griffin(arguments)
-    if options.is_raw(arguments):
+    if options.is_raw_requested(arguments):
         if arguments.output is None or arguments.maps is None or arguments.split is not None:
             raise UsageError("--raw needs --maps and -o, and no --split")
         from rtit.cli.move.assemble import assemble_recording

@@ -15,7 +15,7 @@ from rtit.image.kernel.sources import (
     KernelFiles,
     guest_kernel_pid,
     guest_process_pid,
-    machine_of,
+    machine_of_kernel_mapping,
 )
 
 __all__ = [
@@ -25,5 +25,5 @@ __all__ = [
     "KernelFiles",
     "guest_kernel_pid",
     "guest_process_pid",
-    "machine_of",
+    "machine_of_kernel_mapping",
 ]

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rtit.trace.events.decode import EventDecoder, describe_event, event_to_dict, filter_events
+from rtit.trace.events.decode import (
+    EventDecoder,
+    describe_event,
+    event_to_dict,
+    select_events_by_time_and_address,
+)
 from rtit.trace.events.values import (
     ControlFlowEvent,
     Disabled,
@@ -61,7 +66,7 @@ __all__ = [
     "decode_events",
     "describe_event",
     "event_to_dict",
-    "filter_events",
+    "select_events_by_time_and_address",
 ]
 
 

@@ -27,13 +27,15 @@ from rtit.trace.tables.rows import Event
 from rtit.trace.tables.selection import RowFilter
 
 
-def filter_events(events: Iterator[TraceEvent], row_filter: RowFilter) -> Iterator[TraceEvent]:
+def select_events_by_time_and_address(
+    events: Iterator[TraceEvent], row_filter: RowFilter
+) -> Iterator[TraceEvent]:
     """Return the events with a selected time and address, limited by `head` or `tail`.
 
     An event without an address matches no address range.
     """
     if row_filter.selects_by_time or row_filter.ranges is not None:
-        events = (each for each in events if _is_selected(each, row_filter))
+        events = (each for each in events if _is_event_selected(each, row_filter))
     if row_filter.head is not None:
         return islice(events, row_filter.head)
     if row_filter.tail is not None:
@@ -41,7 +43,7 @@ def filter_events(events: Iterator[TraceEvent], row_filter: RowFilter) -> Iterat
     return events
 
 
-def _is_selected(event: TraceEvent, row_filter: RowFilter) -> bool:
+def _is_event_selected(event: TraceEvent, row_filter: RowFilter) -> bool:
     first, last = row_filter.times
     if not first <= event.time <= last:
         return False
@@ -133,7 +135,7 @@ class EventDecoder:
         kind = event.kind
         if len(self._queued) + len(self._controls) > _MAX_PACKETS:
             yield from self._release_open_events(event)
-        if kind in _STATE_UPDATES and self._is_open():
+        if kind in _STATE_UPDATES and self._has_open_events():
             self._queued += self._single_packet_event(event)
         elif kind is EventKind.EVD:
             self._data[event.ip] = event
@@ -168,7 +170,7 @@ class EventDecoder:
         if event is None or event.kind in (EventKind.ERROR, EventKind.PSB):
             yield from self._records.report_truncated_record()
 
-    def _is_open(self) -> bool:
+    def _has_open_events(self) -> bool:
         aborts = self._transaction is not None and self._transaction.value & 2
         return bool(self._controls or self._data or aborts or self._overflow)
 

@@ -155,7 +155,7 @@ class PerfRecording:
             kernel = options.kernel.with_recorded_copies(self.data.folder)
         images = Images(
             size=self.data.size,
-            reserved=LIMITS.aux_index(self.buffers),
+            reserved=LIMITS.aux_index_size(self.buffers),
             symfs=options.symfs,
             path_map=options.path_map,
             build_ids=self._build_ids(),

@@ -291,7 +291,7 @@ def vm_entry(
         if host_ip is None:
             raise IllegalEvent("a VM entry that fails late goes on at `host_ip`")
         system_wide = all(msr != Msr.CTL for msr, _ in loads)
-        _fail_late(unit, reports, guest, host_ip, system_wide=system_wide)
+        _emit_late_failure(unit, reports, guest, host_ip, system_wide=system_wide)
         return fails
     unit.state.host = arch
     transition = VmxTransition(pip=is_shown, entry=True, reports=reports)
@@ -344,7 +344,7 @@ def vm_exit(
     return saved_ctl
 
 
-def _fail_late(
+def _emit_late_failure(
     unit: Unit, reports: EventReports, guest: ArchState, host_ip: int, *, system_wide: bool
 ) -> None:
     """Emit the packets of a late failure; they depend on whether the entry kept TraceEn (Table
