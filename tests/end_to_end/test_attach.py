@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.events import CaptureEvent, EventKind, Flag
+from rtit.capture.events import CaptureEvent, EventFlag, EventKind
 from rtit.capture.ptrace.session import PtraceTracer, start_ptrace
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
@@ -79,7 +79,7 @@ def test_attaching_reports_threads_that_already_run(
     last: dict[int, CaptureEvent] = {}
     mapped: Counter[int] = Counter()
     for event in live.log.events():
-        if event.kind == EventKind.CODE and event.flags & Flag.CODE_OF_MAPPING:
+        if event.kind == EventKind.CODE and event.flags & EventFlag.CODE_OF_MAPPING:
             continue  # of a program that was built a moment ago
         if event.kind in (EventKind.MMAP, EventKind.CODE):
             mapped[event.tid] += event.clock == 0

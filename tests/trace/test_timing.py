@@ -207,7 +207,7 @@ def test_packets_have_bounds() -> None:
     assert times["CYC"] == (START + 10, 4, 0.5)
     assert times["MTC"] == times["TNT"] == (START + 10, 4, 0.4)
     assert list_columns(table, "time")[-1] == (START + 50,)
-    where = rtit.trace.Selection(time=rtit.trace.Times(START + 9, START + 20))
+    where = rtit.trace.Selection(time=rtit.trace.TimeRange(START + 9, START + 20))
     assert [row.name for row in one.packets(where).rows()] == ["CYC", "MTC", "TNT"]
 
 
@@ -232,7 +232,7 @@ def test_packets_lie_between_known_times() -> None:
 def test_packet_times_lie_within_their_bounds(items: list[Any], mtcs: bool) -> None:
     one = stream(encode_items(items), **({} if mtcs else {"cpuid_15": (0, 0)}))
     timed = one.packets(timing=True).columns()
-    where = rtit.trace.Selection(time=rtit.trace.Times(0, UNKNOWN - 1))
+    where = rtit.trace.Selection(time=rtit.trace.TimeRange(0, UNKNOWN - 1))
     plain = one.packets(where).columns()
     whole = one.packets().columns()
     for name in ("kind", "offset", "payload", "detail"):

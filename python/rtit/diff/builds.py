@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtit.image import KERNEL_START, has_file
-from rtit.x86 import Class
+from rtit.x86 import InstructionClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EXACT, BY_FUNCTION, BY_FILE = range(3)
 """Precision of a position: the instruction, the function, or the file."""
-_DIRECT = (Class.CONDITIONAL, Class.JUMP, Class.CALL)
+_DIRECT = (InstructionClass.CONDITIONAL, InstructionClass.JUMP, InstructionClass.CALL)
 _MAX_FUNCTION_BYTES = 1 << 20
 _NO_FUNCTION = (1 << 64) - 1
 

@@ -140,10 +140,12 @@ def summarize_profile(found: Profile, tids: int, pids: int) -> Stat:
     """Return the counts of a profile with so many threads and processes."""
     from rtit.profile.source_lines import instructions_by_function
     from rtit.trace import End
-    from rtit.x86 import Class
+    from rtit.x86 import InstructionClass
 
     by_kind = found.transfers
-    system_calls = sum(int(each.count[each.kind == Class.SYSCALL].sum()) for each in found.binaries)
+    system_calls = sum(
+        int(each.count[each.kind == InstructionClass.SYSCALL].sum()) for each in found.binaries
+    )
     counts = name_counts(
         found.instructions,
         (by_kind[End.CUT], by_kind[End.CONDITIONAL]),

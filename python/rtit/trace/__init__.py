@@ -29,7 +29,7 @@ from rtit.trace.tables.rows import (
     SyncPoint,
     SyncPoints,
 )
-from rtit.trace.tables.selection import SelectedRange, SelectedRanges, Selection, Times
+from rtit.trace.tables.selection import SelectedRange, SelectedRanges, Selection, TimeRange
 from rtit.trace.threads.address_spaces import SpaceKey, Spaces
 from rtit.trace.trace import Process, ProcessExit, Trace
 
@@ -78,7 +78,7 @@ __all__ = [
     "SyncPoint",
     "SyncPoints",
     "Table",
-    "Times",
+    "TimeRange",
     "Totals",
     "Trace",
     "Trust",

@@ -16,8 +16,8 @@ from rtit.capture.events import (
     BRANCH_KINDS,
     EVENT_RECORD,
     KINDS_WITH_BLOB,
+    EventFlag,
     EventKind,
-    Flag,
     count_branches,
 )
 from rtit.capture.options import MAX_SCHEDULED_INSTRUCTIONS, PtOptions, instructions_per_tick
@@ -188,7 +188,7 @@ class PtraceRecorder(RecordingWriter):
                 elif kind == EventKind.INDIRECT_JUMP:
                     unit.indirect_jump(ip, target)
                 else:
-                    threads[tid].code_bits = 32 if flags & Flag.FAR_TO_32_BIT else 64
+                    threads[tid].code_bits = 32 if flags & EventFlag.FAR_TO_32_BIT else 64
                     cs_l, cs_d = CODE_BITS[threads[tid].code_bits]
                     cpu.far(ip, target, cs_l=cs_l, cs_d=cs_d)
                 if self._counts_traced:
@@ -269,7 +269,7 @@ class PtraceRecorder(RecordingWriter):
             if not cpu.get_msr(Msr.CTL) & _TRACE_EN:
                 self._enable_tracing(thread)
             thread.fault = None
-            thread.code_bits = 32 if flags & Flag.RESUME_32_BIT else 64
+            thread.code_bits = 32 if flags & EventFlag.RESUME_32_BIT else 64
             cpu.resume(target, bits=thread.code_bits)
         elif kind == EventKind.INTERRUPT:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
@@ -278,9 +278,9 @@ class PtraceRecorder(RecordingWriter):
         elif kind == EventKind.SOFT_INT:
             cpu.software_interrupt(ip, _FAULT_ENTRY)
         elif kind == EventKind.SWITCH:
-            in_user = bool(flags & Flag.SWITCH_IN_USER)
-            if flags & (Flag.SWITCH_TURNS_ON | Flag.SWITCH_TURNS_OFF):
-                thread.in_window = bool(flags & Flag.SWITCH_TURNS_ON)
+            in_user = bool(flags & EventFlag.SWITCH_IN_USER)
+            if flags & (EventFlag.SWITCH_TURNS_ON | EventFlag.SWITCH_TURNS_OFF):
+                thread.in_window = bool(flags & EventFlag.SWITCH_TURNS_ON)
             if in_user:
                 cpu.interrupt(ip, INTERRUPT_ENTRY)
             _clear_trace_en(cpu)
@@ -340,7 +340,7 @@ class PtraceRecorder(RecordingWriter):
             return
         if kind == EventKind.THREAD:
             self._start_thread(tid, ip, target, extra, clock)
-            self._threads[tid].in_window = not flags & Flag.THREAD_UNTRACED
+            self._threads[tid].in_window = not flags & EventFlag.THREAD_UNTRACED
         elif kind == EventKind.EXIT:
             if tid in self._threads:
                 self._threads[tid].retired = extra
@@ -350,7 +350,9 @@ class PtraceRecorder(RecordingWriter):
                 self._warn_of_untimed_code("a program replaced itself (exec)")
             self._processes[ip] = self._make_process()
         elif kind == EventKind.COMM:
-            writer.comm(ip, tid, tsc, os.fsdecode(blob), by_exec=bool(flags & Flag.COMM_BY_EXEC))
+            writer.comm(
+                ip, tid, tsc, os.fsdecode(blob), by_exec=bool(flags & EventFlag.COMM_BY_EXEC)
+            )
         elif kind == EventKind.MMAP:
             self._add_mapping(tid, ip, target, tsc, blob, flags)
         elif kind == EventKind.CODE:
@@ -360,7 +362,7 @@ class PtraceRecorder(RecordingWriter):
         elif kind == EventKind.END:
             self.totals.wait_status = ip
             self.totals.window_edges_passed = target
-            self.totals.killed = bool(flags & Flag.END_KILLED)
+            self.totals.killed = bool(flags & EventFlag.END_KILLED)
 
     def _write_code_change(
         self, thread: TracedThread, tsc: int, address: int, code: bytes, flags: int
@@ -368,7 +370,7 @@ class PtraceRecorder(RecordingWriter):
         self._write_code(
             MappingLocation(thread.pid, thread.tid, tsc, address, len(code)), code, flags
         )
-        if flags & Flag.CODE_OF_MAPPING:
+        if flags & EventFlag.CODE_OF_MAPPING:
             return
         pages = {
             (thread.pid, page) for page in range(address >> 12, (address + len(code) - 1 >> 12) + 1)
@@ -440,9 +442,9 @@ class PtraceRecorder(RecordingWriter):
             return
         self._stop_tracing(thread, clock)
         self._store.end_thread(tid)
-        if flags & Flag.EXIT_DETACHED:
+        if flags & EventFlag.EXIT_DETACHED:
             return
-        took_signal = bool(flags & Flag.EXIT_TOOK_SIGNAL)
+        took_signal = bool(flags & EventFlag.EXIT_TOOK_SIGNAL)
         ending = None
         if status is not None and (took_signal or tid == thread.pid):
             # The kernel reports the status of the process as that of its first thread.

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rtit.capture.events import Flag, MmapEvent, parse_mmap_with_contents
+from rtit.capture.events import EventFlag, MmapEvent, parse_mmap_with_contents
 from rtit.capture.request import RecordPlan, SizeLimits
 from rtit.capture.session import RecordingTotals
 from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation, build_id_in
@@ -117,7 +117,7 @@ class RecordingWriter:
         """Write an executable mapping; `blob` and `flags` are those of its event."""
         mapping, head = parse_mmap_with_contents(blob)
         build_id = None
-        if flags & Flag.MMAP_WITH_CONTENTS:
+        if flags & EventFlag.MMAP_WITH_CONTENTS:
             build_id = build_id_in(head)
             self._deleted_files.register_expected_contents(location, mapping, build_id)
         else:
@@ -128,7 +128,7 @@ class RecordingWriter:
 
     def _write_code(self, location: MappingLocation, code: bytes, flags: int) -> None:
         """Write new code; `flags` are those of its event."""
-        if flags & Flag.CODE_OF_MAPPING and self._deleted_files.add_contents(
+        if flags & EventFlag.CODE_OF_MAPPING and self._deleted_files.add_contents(
             location.pid, location.address, code
         ):
             return

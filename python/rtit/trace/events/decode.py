@@ -218,7 +218,7 @@ class EventDecoder:
         if off:
             why = "filter" if to is not None else "context" if is_interrupt else "event or TraceEn"
             self._off = why
-            yield values.Disabled(**_position_fields(event), at=at, to=to, why=why)
+            yield values.TracingDisabled(**_position_fields(event), at=at, to=to, why=why)
         yield from self._queued
         self._queued = []
 
@@ -250,26 +250,26 @@ class EventDecoder:
         if event.kind is EventKind.CBR:
             if event.value != self._ratio:
                 self._ratio = event.value
-                yield values.Frequency(**_position_fields(event), ratio=event.value)
+                yield values.FrequencyChange(**_position_fields(event), ratio=event.value)
         elif event.kind is EventKind.MODE_EXEC:
             if event.value != self._mode:
                 self._mode = event.value
                 bits, flag = _BITS.get(event.value & 3, 0), bool(event.value & 4)
-                yield values.Mode(
+                yield values.ExecutionModeChange(
                     **_position_fields(event), at=event.ip or None, bits=bits, interrupts=flag
                 )
         elif event.kind is EventKind.DISABLED:
             to = event.value or None
             self._off = "context" if to is None else "filter"
-            yield values.Disabled(
+            yield values.TracingDisabled(
                 **_position_fields(event), at=event.ip or None, to=to, why=self._off
             )
         elif event.kind is EventKind.ENABLED:
-            yield values.Enabled(**_position_fields(event), ip=event.ip, why=self._off)
+            yield values.TracingEnabled(**_position_fields(event), ip=event.ip, why=self._off)
             self._off = None
         elif event.kind is EventKind.STOPPED:
             self._off = "stop"
-            yield values.Stopped(**_position_fields(event))
+            yield values.TracingStopped(**_position_fields(event))
         elif event.kind is EventKind.ERROR and event.value == ErrorClass.HARDWARE_LOSS:
             return  # The OVF reports it.
         elif event.kind in _SINGLE_PACKET_EVENTS:
@@ -312,7 +312,7 @@ def _build_event_of_cfe(
 
 def _build_trigger_event(event: Event) -> TraceEvent:
     value = event.value
-    return values.Trigger(
+    return values.TriggerEvent(
         **_position_fields(event),
         at=event.ip or None,
         triggers=value & 0xFF,
@@ -323,19 +323,21 @@ def _build_trigger_event(event: Event) -> TraceEvent:
 
 def _build_loss_event(event: Event) -> TraceEvent:
     kind = ErrorClass(event.value).label
-    return values.Loss(**_position_fields(event), kind=kind, value=event.ip)
+    return values.DecodingLoss(**_position_fields(event), kind=kind, value=event.ip)
 
 
 _SINGLE_PACKET_EVENTS: dict[EventKind, Callable[[Event], TraceEvent]] = {
-    EventKind.RESUMED: lambda event: values.Resumed(**_position_fields(event), ip=event.ip),
+    EventKind.RESUMED: lambda event: values.DecodingResumed(**_position_fields(event), ip=event.ip),
     EventKind.ERROR: _build_loss_event,
-    EventKind.PAGING: lambda event: values.Paging(
+    EventKind.PAGING: lambda event: values.PagingChange(
         **_position_fields(event), cr3=event.value & ~1, nonroot=bool(event.value & 1)
     ),
-    EventKind.VMCS: lambda event: values.Vmcs(**_position_fields(event), pointer=event.value),
+    EventKind.VMCS: lambda event: values.VmcsChange(**_position_fields(event), pointer=event.value),
     EventKind.PTWRITE: lambda event: values.PtWrite(
         **_position_fields(event), at=event.ip or None, value=event.value
     ),
     EventKind.TRIG: _build_trigger_event,
-    EventKind.MNT: lambda event: values.Maintenance(**_position_fields(event), payload=event.value),
+    EventKind.MNT: lambda event: values.MaintenanceEvent(
+        **_position_fields(event), payload=event.value
+    ),
 }
