@@ -21,7 +21,7 @@ from rtit.cli import output
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Writer
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 from support.streams import SYNC
 
 UNPRINTABLE_NAME = os.fsdecode(b"a\x1b]0;b\x07\nc\r\x9b2J\xff\xe2\x80\xaed")

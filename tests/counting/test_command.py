@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.counting.run import RunVariation
+from rtit.counting.counted_run import RunVariation
 from rtit.profile.losses import ProfileLosses
 from rtit.profile.stat import Stat
 from support.recordings import RTIT, require_backend

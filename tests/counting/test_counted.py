@@ -14,7 +14,7 @@ import pytest
 import rtit
 from programs.build import PROGRAMS
 from rtit.capture.request import RecordRequest
-from rtit.counting.run import CountedRun, CountingRun
+from rtit.counting.counted_run import CountedRun, CountingRun
 from rtit.errors import UsageError
 from rtit.profile.stat import stat as decoded
 from support.recordings import require_backend

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.counting.profile import read_process_counts
+from rtit.counting.process_counts import read_process_counts
 from rtit.counting.program_totals import MAGIC
 from rtit.errors import InputError
 

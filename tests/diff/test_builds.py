@@ -16,10 +16,14 @@ from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
-from rtit.diff.builds import BY_FUNCTION, EXACT, BuildMatching
+from rtit.diff.compare_paths import (
+    _columns_of_complete_steps,
+    _RunColumns,
+    _shorten_unfinished_step,
+)
 from rtit.diff.diff_traces import diff_traces
 from rtit.diff.difference import Difference
-from rtit.diff.paths import _columns_of_complete_steps, _RunColumns, _shorten_unfinished_step
+from rtit.diff.matched_builds import BY_FUNCTION, EXACT, BuildMatching
 from rtit.trace import End
 from support.recordings import record_to_end, require_backend
 

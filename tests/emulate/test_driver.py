@@ -18,7 +18,7 @@ from support.properties import examples
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
-from rtit.emulate import Driver
+from rtit.emulator_driver import Driver
 
 CODE, STACK, BUFFER, SIZE = 0x40_0000, 0x80_0000, 0x1000_0000, 1 << 16
 KERNEL = 0xFFFF_FFFF_8100_0000

@@ -11,7 +11,7 @@ import pytest
 from rtit.capture.filters import parse_filters
 from rtit.image import FileSymbols
 from rtit.image.debug_files import find_debug_file
-from rtit.image.files import Files
+from rtit.image.mapped_files import Files
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 

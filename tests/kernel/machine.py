@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from kernel import made
-from rtit.emulate import Driver
+from rtit.emulator_driver import Driver
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import ArchState

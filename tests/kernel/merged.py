@@ -13,7 +13,7 @@ import pytest
 from kernel import made, recording
 from kernel.recording import KERNEL_SIZE, PAGE, _offset
 from kernel.writer import KernelWriter
-from rtit.emulate import Driver
+from rtit.emulator_driver import Driver
 from rtit.perfdata import SwitchRecords, records
 from rtit.perfdata.records import RECORD_HEADER
 from rtit.processor import Processor

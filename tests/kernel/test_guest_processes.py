@@ -13,7 +13,7 @@ from kernel import made
 from kernel.recording import PAGE, _offset
 from kernel.test_guests import AT, GUEST, HOST, core, write
 from rtit.cli.main import main
-from rtit.emulate import Driver
+from rtit.emulator_driver import Driver
 from rtit.image.guest_processes import GuestProcess
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rtit.cli.main import main
 from rtit.errors import ImageError
 from rtit.image import Images, Symbols
-from rtit.image.jit import read_jitdump, read_perf_map
+from rtit.image.jit_files import read_jitdump, read_perf_map
 from rtit.packets import encode
 from rtit.perfdata import Writer
 from rtit.sideband.jit_code import JitCodeLoader
@@ -228,8 +228,8 @@ def test_open_jitdump_descriptors_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For any number of dumps; another file of the same name is not used in their place."""
-    monkeypatch.setattr("rtit.image.jit._OPEN", WeakSet())
-    monkeypatch.setattr("rtit.image.jit._MAX_OPEN", 2)
+    monkeypatch.setattr("rtit.image.jit_files._OPEN", WeakSet())
+    monkeypatch.setattr("rtit.image.jit_files._MAX_OPEN", 2)
     paths = [tmp_path / f"jit-{pid}.dump" for pid in range(20)]
     gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -272,7 +272,7 @@ def test_dump_beyond_function_limit_is_ignored(
     dump.write_bytes(DUMP + load(2_000, AT, FIRST, "third"))
     names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
     for most, expected in ((2, [" 2 functions"] * 2), (4, ["JIT-compiled functions"]), (6, [])):
-        monkeypatch.setattr("rtit.image.jit.MAX_FUNCTIONS", most)
+        monkeypatch.setattr("rtit.image.jit_files.MAX_FUNCTIONS", most)
         monkeypatch.setattr("rtit.sideband.jit_code.MAX_FUNCTIONS", most)
         with Trace(data) as trace:
             problems = [each.message for each in trace.image_problems]
@@ -280,7 +280,7 @@ def test_dump_beyond_function_limit_is_ignored(
             assert all(part in message for message, part in pairs)
             count = sum(stream.counts().instructions for stream in trace.streams)
             assert bool(count) is (most > 2)
-    monkeypatch.setattr("rtit.image.jit._MAX_RECORDS", 2)
+    monkeypatch.setattr("rtit.image.jit_files._MAX_RECORDS", 2)
     with pytest.raises(ImageError, match="more than 2 records"):
         read_jitdump(str(dump))
 

@@ -18,7 +18,7 @@ from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
 from rtit.profile.builder import build_profile
 from rtit.trace import End, ErrorClass, Selection, Trace
-from rtit.trace.threads.extract import ThreadAccounting
+from rtit.trace.threads.thread_extraction import ThreadAccounting
 from rtit.views.statistics import compute_statistics
 
 

@@ -13,7 +13,7 @@ from kernel.machine import BPF, BPF_CODE, Machine
 from kernel.writer import KernelWriter
 from rtit.errors import PerfDataError
 from rtit.image import Files, Images, Kernel, KernelFiles, MemoryBudget, PackedFile
-from rtit.image.files import VDSO, CurrentVdso
+from rtit.image.mapped_files import VDSO, CurrentVdso
 from rtit.perfdata.features import Feature
 from rtit.perfdata.records import Cursor, bpf_code
 from rtit.trace import Trace

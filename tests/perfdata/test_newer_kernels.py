@@ -20,7 +20,7 @@ from rtit.perfdata.aux import index_event_ids
 from rtit.perfdata.file_scan import FILE_HEADER
 from rtit.perfdata.records import RECORD_HEADER
 from rtit.trace import Trace
-from rtit.trace.recording.settings import describe_clocks
+from rtit.trace.recording.decoder_settings import describe_clocks
 from rtit.trace.recording.summary import describe_settings, summarize_recording
 
 U64 = st.integers(0, (1 << 64) - 1)

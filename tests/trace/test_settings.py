@@ -13,7 +13,7 @@ from rtit.errors import UsageError
 from rtit.image import Image
 from rtit.perfdata import PerfData
 from rtit.trace import Decoder, decode
-from rtit.trace.recording.settings import parse_perf_cpuid, settings_from_perf
+from rtit.trace.recording.decoder_settings import parse_perf_cpuid, settings_from_perf
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from rtit.image import Image, Images, guest_kernel_pid, guest_process_pid
 from rtit.sideband import IntervalList, SchedulingInterval
 from rtit.sideband.scheduling import GuestThread
 from rtit.trace.recording.byte_source import MemorySource
-from rtit.trace.recording.settings import Settings
+from rtit.trace.recording.decoder_settings import Settings
 from rtit.trace.stream import Stream
 from rtit.trace.threads.schedule import ThreadAttribution, ThreadSchedule, ThreadScope
 

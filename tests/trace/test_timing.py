@@ -16,7 +16,7 @@ from rtit.packets import encode
 from rtit.trace import Instructions, Settings, Stream
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.packets import PACKET_KINDS
-from rtit.trace.time import samples
+from rtit.trace.time import timing_samples
 from support.streams import SYNC
 
 UNKNOWN = (1 << 64) - 1
@@ -172,7 +172,7 @@ def test_batch_size_does_not_change_times(items: list[Any], size: int) -> None:
     assert isinstance(one.settings, Settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_tables, "BATCH_ROWS", size)
-        patch.setattr(samples, "_MAX_PENDING_BATCHES", 1 << 20)
+        patch.setattr(timing_samples, "_MAX_PENDING_BATCHES", 1 << 20)
         for settings in (one.settings, replace(one.settings, walk=True)):
             for kind in TABLES:
                 found = getattr(replace(one, settings=settings), kind)(timing=True).columns()
@@ -186,8 +186,8 @@ def test_fewer_samples_widen_bounds(items: list[Any], size: int, most: int) -> N
     whole = stream(packets).instructions(timing=True).columns()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_tables, "BATCH_ROWS", size)
-        patch.setattr(samples, "_MAX_PENDING_BATCHES", 0)
-        patch.setattr(samples, "_MAX_SAMPLES", most)
+        patch.setattr(timing_samples, "_MAX_PENDING_BATCHES", 0)
+        patch.setattr(timing_samples, "_MAX_SAMPLES", most)
         part = stream(packets).instructions(timing=True).columns()
     assert np.array_equal(part["ip"], whole["ip"])
     went_back = (np.diff(whole["earliest"].astype(np.int64)) < 0).any()
@@ -314,18 +314,20 @@ def test_batch_size_does_not_change_ipc(rows: list[tuple[int, int]], size: int) 
     small = np.zeros(len(rows), np.uint8)
     one = Instructions(ips, small, ips, small, small, extra_columns={"cycles": cycles})
 
-    def batches() -> Iterator[samples.TimedBatch[Instructions]]:
+    def batches() -> Iterator[timing_samples.TimedBatch[Instructions]]:
         step = size or len(rows) or 1
         for at in range(0, len(rows), step):
             part = slice(at, at + step)
-            yield samples.TimedBatch(one.select_rows(part), spans[part])
-            yield samples.TimedBatch(one.select_rows(slice(0, 0)), spans[:0])
+            yield timing_samples.TimedBatch(one.select_rows(part), spans[part])
+            yield timing_samples.TimedBatch(one.select_rows(slice(0, 0)), spans[:0])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "_MAX_PENDING_BATCHES", 1 << 20)
-        found = [value for batch in samples.add_ipc(batches()) for value in batch.ipc.tolist()]
+        patch.setattr(timing_samples, "_MAX_PENDING_BATCHES", 1 << 20)
+        found = [
+            value for batch in timing_samples.add_ipc(batches()) for value in batch.ipc.tolist()
+        ]
     wanted = reference_ipc(cycles.tolist(), spans.tolist())
     assert np.array_equal(found, wanted, equal_nan=True)
     # with a smaller buffer some are unknown
-    part = [value for batch in samples.add_ipc(batches()) for value in batch.ipc.tolist()]
+    part = [value for batch in timing_samples.add_ipc(batches()) for value in batch.ipc.tolist()]
     assert all(a == b or np.isnan(a) for a, b in zip(part, wanted, strict=True))

@@ -24,7 +24,7 @@ from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import find_debug_file
 from rtit.image.file_symbols import FileFunction, FileSymbols
 from rtit.perfdata.filters import AddressFilter
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 
 MAX_FILTERS = 4
 

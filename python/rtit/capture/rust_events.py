@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rtit.capture.events import EventFlag, EventKind, ResumeReason
 from rtit.capture.qemu.plugin_protocol import PluginMessage
-from rtit.generated import write_or_check_generated_file
+from rtit.generated_files import write_or_check_generated_file
 
 TARGET = Path(__file__).resolve().parents[3] / "crates" / "events" / "src" / "kinds.rs"
 

@@ -51,7 +51,7 @@ class IncompleteReport:
             repeats |= span.cause == ErrorClass.UNKNOWN_REPETITIONS
         if repeats:
             self._has_gaps = True
-            from rtit.trace.tables.loops import describe_loops
+            from rtit.trace.tables.unknown_loops import describe_loops
 
             for text in describe_loops(stream):
                 self._lines.append_line(f"{stream.title}: {text}")

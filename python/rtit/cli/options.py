@@ -365,7 +365,7 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
     one of them, and then calls `check_path_map`.
     """
     from rtit.trace import Trace
-    from rtit.trace.recording.settings import parse_cpu
+    from rtit.trace.recording.decoder_settings import parse_cpu
 
     if is_raw_requested(arguments):
         return open_raw_trace(arguments)
@@ -688,7 +688,7 @@ def parse_timing_numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple
 
 def guest_tsc(texts: list[str] | None) -> GuestTsc:
     """Return --guest-tsc: of all guests, by VMCS, or `auto`. Raises UsageError."""
-    from rtit.trace.recording.settings import NO_SCALING
+    from rtit.trace.recording.decoder_settings import NO_SCALING
 
     if not texts:
         return NO_SCALING
@@ -720,7 +720,7 @@ def parse_guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
 
 def _parse_tsc_scaling(text: str) -> tuple[int, int]:
     """Parse OFFSET[,MULTIPLIER]; the offset may be negative, it is added modulo 2^64."""
-    from rtit.trace.recording.settings import NO_SCALING
+    from rtit.trace.recording.decoder_settings import NO_SCALING
 
     try:
         numbers = [int(word, 0) for word in text.split(",")]

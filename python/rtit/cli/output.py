@@ -12,7 +12,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from rtit.readable import escape_control_characters, format_json, iterate_json
+from rtit.text_escaping import escape_control_characters, format_json, iterate_json
 
 
 def print_line(text: str = "", *, to: TextIO | None = None) -> None:

@@ -1,8 +1,8 @@
 """Compares two recordings, thread by thread.
 
 Threads are paired in the order in which they were started. For each pair: where the paths diverge
-(`paths`), with the instructions around it and what follows. If any path differs, or a file is
-another build, the counts of functions, calls and calling contexts are compared too (`counts`).
+(`compare_paths`), with the instructions around it and what follows. If any path differs, or a file
+is another build, the counts of functions, calls and calling contexts are compared too (`counts`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from rtit.diff.builds import BuildMatching
+from rtit.diff.compare_paths import DivergenceLog, DivergenceSide, ExecutionPath, compare_paths
 from rtit.diff.counts import CallTree, count_functions, list_changes
 from rtit.diff.difference import (
     DEFAULT_STEPS,
@@ -23,11 +23,11 @@ from rtit.diff.difference import (
     ThreadDifference,
     format_difference,
 )
-from rtit.diff.paths import DivergenceLog, DivergenceSide, ExecutionPath, compare_paths
+from rtit.diff.matched_builds import BuildMatching
 from rtit.profile.builder import build_profile
 from rtit.trace import Trace
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
+from rtit.trace.tables.unknown_loops import describe_loops, instructions_in_unknown_iterations
 
 if TYPE_CHECKING:
     from rtit.trace import Stream
@@ -47,8 +47,8 @@ def diff_traces(
     """Return the difference of two recordings, or of these streams.
 
     Positions are compared by file and offset, not by address; in files that are different builds,
-    by the names of functions (see `builds`). `steps` instructions are listed on each side of a
-    divergence. Raises what decoding raises.
+    by the names of functions (see `matched_builds`). `steps` instructions are listed on each side
+    of a divergence. Raises what decoding raises.
     """
     if streams is None:
         streams = left.select(always_split=True), right.select(always_split=True)

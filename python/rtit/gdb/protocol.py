@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 
 from rtit.errors import RtitError
-from rtit.gdb import qxfer
+from rtit.gdb import qxfer_objects
 from rtit.gdb.target import GdbTarget
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 
 MAX_PACKET = 0x4000
 """Bytes between `$` and `#` of a packet."""
@@ -240,7 +240,7 @@ class GdbSession:
         """Return a qXfer object. The branch trace is cached, because gdb reads it in parts."""
         if name == b"btrace":
             if annex != b"all":  # only what is new
-                return qxfer.empty_branch_trace().encode()
+                return qxfer_objects.empty_branch_trace().encode()
             if self._cached_object is None or self._cached_object[:2] != (name, self._thread):
                 text = self._target.branch_trace(self._thread).encode()
                 self._cached_object = name, self._thread, text

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError, UnsupportedError, UsageError
-from rtit.gdb import qxfer
-from rtit.gdb.program import RecordedProgram
+from rtit.gdb import qxfer_objects
+from rtit.gdb.recorded_program import RecordedProgram
 from rtit.gdb.thread_path import ThreadPath, ip_after_instruction, open_call_returns
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 from rtit.views.trace_tail import ProcessCrash, find_crashes
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ class GdbTarget:
         return _GDB_SIGNALS.get(number, number)
 
     def register_values(self, tid: int) -> list[str]:
-        """Return the values of all registers, as `qxfer.register_values` does."""
-        return qxfer.register_values(self.last_ip(tid))
+        """Return the values of all registers, as `qxfer_objects.register_values` does."""
+        return qxfer_objects.register_values(self.last_ip(tid))
 
     def return_addresses(self, tid: int) -> list[int]:
         """Return the return addresses of the calls that are open at the end."""
@@ -157,7 +157,7 @@ class GdbTarget:
         streams = self.threads[tid]
         is_alone = len(streams) == 1 and streams[0].thread_scope is None
         trace_format = "pt" if self._trace_format == "pt" and is_alone else "bts"
-        return qxfer.trace_configuration(trace_format, sum(each.size for each in streams))
+        return qxfer_objects.trace_configuration(trace_format, sum(each.size for each in streams))
 
     def branch_trace(self, tid: int) -> str:
         """Return the qXfer object with a thread's branch trace. Raises what decoding raises."""
@@ -166,10 +166,10 @@ class GdbTarget:
         if self.sends_packets(tid):
             settings = self.threads[tid][0].settings
             cpu = None if isinstance(settings, RtitError) else settings.cpu
-            return qxfer.branch_trace_of_packets(path.packets_from_sync_point(), cpu)
+            return qxfer_objects.branch_trace_of_packets(path.packets_from_sync_point(), cpu)
         pc = self.last_ip(tid)
         is_next = pc is not None and pc == self._next_ip_in_memory[tid]
-        return qxfer.branch_trace_of_blocks(
+        return qxfer_objects.branch_trace_of_blocks(
             path, pc, is_contiguous=is_next and not path.ends_with_transfer
         )
 
@@ -177,16 +177,16 @@ class GdbTarget:
         """Return a qXfer object that all threads share; None for other names."""
         match name:
             case "features":
-                return qxfer.target_description().encode()
+                return qxfer_objects.target_description().encode()
             case "auxv":
                 return self.program.build_auxiliary_vector()
             case "libraries-svr4":
-                return qxfer.library_list(self.program).encode()
+                return qxfer_objects.library_list(self.program).encode()
             case "exec-file":
                 main = self.program.main
                 return os.fsencode(main.path) if main is not None else None
             case "threads":
-                return qxfer.thread_list(
+                return qxfer_objects.thread_list(
                     (tid, self.thread_name(tid)) for tid in self.threads
                 ).encode()
         return None

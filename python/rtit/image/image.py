@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rtit.errors import ImageError, MissingImageError, UsageError
-from rtit.image.files import Files, UnusableFile
+from rtit.image.mapped_files import Files, UnusableFile
 from rtit.image.mappings import FOREVER, Mapping, Mappings
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import VDSO, Files, PackedFiles, UnusableFile
 from rtit.image.image import Image
 from rtit.image.kernel import KERNEL_PID, KernelFiles, guest_kernel_pid
+from rtit.image.mapped_files import VDSO, Files, PackedFiles, UnusableFile
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping, Mappings, has_file
 from rtit.image.memory_budget import MemoryBudget
 from rtit.image.problems import Problem

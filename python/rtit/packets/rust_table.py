@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtit.generated import write_or_check_generated_file
+from rtit.generated_files import write_or_check_generated_file
 from rtit.packets.table import (
     CYC_MAX_BYTES,
     DECLARATION_BY_NAME,

@@ -39,7 +39,7 @@ from rtit.perfdata.file_scan import (
     RecordScan,
     check_not_truncated,
 )
-from rtit.perfdata.files import (
+from rtit.perfdata.recording_files import (
     RecordingFile,
     decompress_records,
     list_record_files,

@@ -19,8 +19,8 @@ from rtit.processor.core import (
 )
 from rtit.unit.arch_state import CODE_BITS, MODE_FIELDS
 from rtit.unit.events.event_trace import CfeType, EventReport, page_fault_report
+from rtit.unit.events.far_transfers import AT_ONCE, OperationTimes
 from rtit.unit.events.power import require_awake
-from rtit.unit.events.transfers import AT_ONCE, OperationTimes
 from rtit.unit.illegal_events import require_legal
 
 

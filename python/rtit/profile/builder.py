@@ -22,7 +22,7 @@ from rtit.profile.tables import NO_BINARY, Binary, Edges, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.counts import BoundedCounter
-from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
+from rtit.trace.tables.unknown_loops import describe_loops, instructions_in_unknown_iterations
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import InputError
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 
 if TYPE_CHECKING:
     from rtit.profile.losses import ProfileLosses

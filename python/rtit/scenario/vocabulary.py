@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, Msr, Profile
 from rtit.unit.arch_state import ArchState, VmxControls
-from rtit.unit.events.transfers import OperationTimes
+from rtit.unit.events.far_transfers import OperationTimes
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.state import UnitState
 from rtit.unit.time_model import TimeModel

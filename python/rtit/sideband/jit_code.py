@@ -15,7 +15,14 @@ from pathlib import Path
 
 from rtit.errors import ImageError
 from rtit.image import FileSymbols, Images, Problem
-from rtit.image.jit import DUMP_NAME, MAP_NAME, MAX_FUNCTIONS, JitDump, read_jitdump, read_perf_map
+from rtit.image.jit_files import (
+    DUMP_NAME,
+    MAP_NAME,
+    MAX_FUNCTIONS,
+    JitDump,
+    read_jitdump,
+    read_perf_map,
+)
 from rtit.image.mappings import MappedRanges
 from rtit.image.mappings import Mapping as MemoryMapping
 

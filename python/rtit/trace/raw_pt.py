@@ -16,7 +16,7 @@ from rtit.image import Image, Images
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Process, ProcessExit
 from rtit.trace.recording.byte_source import ByteSource, as_byte_source
-from rtit.trace.recording.settings import (
+from rtit.trace.recording.decoder_settings import (
     NO_SCALING,
     Cpu,
     Settings,
@@ -27,7 +27,7 @@ from rtit.trace.recording.settings import (
 )
 from rtit.trace.stream import Stream
 from rtit.trace.tables.counts import Counts, EdgeTotals
-from rtit.trace.tables.ledger import Ledger, native_ledger_rows
+from rtit.trace.tables.coverage_ledger import Ledger, native_ledger_rows
 from rtit.trace.threads.address_spaces import Spaces, native_spaces, space_pid
 from rtit.trace.trace import Trace
 

@@ -31,7 +31,7 @@ from rtit.errors import RtitError, UnsupportedError
 from rtit.image import GUEST_KERNEL_PID, KERNEL_PID, KERNEL_START, Image, Images, guest_kernel_pid
 from rtit.perfdata import TimeConversion
 from rtit.trace.recording.byte_source import ByteSource
-from rtit.trace.recording.settings import Settings
+from rtit.trace.recording.decoder_settings import Settings
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import B, ErrorClass, Table
 from rtit.trace.tables.block_ids import BlockIdTable
@@ -42,7 +42,7 @@ from rtit.trace.tables.counts import (
     Totals,
     default_max_counters,
 )
-from rtit.trace.tables.ledger import (
+from rtit.trace.tables.coverage_ledger import (
     Ledger,
     LedgerRow,
     Span,
@@ -59,15 +59,15 @@ from rtit.trace.tables.packets import (
 from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
 from rtit.trace.tables.selection import RowFilter, Selection
 from rtit.trace.threads.address_spaces import SPACE_COLUMNS, Spaces, native_spaces, space_pid
-from rtit.trace.time.samples import BOUND_COLUMNS, IPC_COLUMN, add_ipc, add_time_bounds
+from rtit.trace.time.timing_samples import BOUND_COLUMNS, IPC_COLUMN, add_ipc, add_time_bounds
 
 if TYPE_CHECKING:
     from rtit import _core
     from rtit.image import Symbols
     from rtit.packets import BadBytes, Packet
-    from rtit.trace.events.values import TraceEvent
-    from rtit.trace.threads.extract import ThreadAccounting
+    from rtit.trace.events.event_classes import TraceEvent
     from rtit.trace.threads.schedule import ThreadAttribution, ThreadId, ThreadScope
+    from rtit.trace.threads.thread_extraction import ThreadAccounting
 
     _Runs = tuple[_core.Column, _core.Column, _core.Column]
 
@@ -315,7 +315,7 @@ class Stream:
     ) -> _core.StreamDecoder:
         """Return a new decoder at the start of the stream, for internal use.
 
-        `timing_samples`: times of rows are numbers of timing samples (`rtit.trace.time.samples`).
+        `timing_samples`: times are numbers of samples (see `rtit.trace.time.timing_samples`).
         `in_order`: rows are needed in order, so one thread decodes unless `Settings.jobs` is set.
         Raises the error in `settings`, if there is one.
         """
@@ -539,7 +539,7 @@ class Stream:
     def _extract_threads(self, batches: Iterator[B]) -> Iterator[B]:
         if self._tids_to_extract is None:
             return batches
-        from rtit.trace.threads.extract import ThreadFilter
+        from rtit.trace.threads.thread_extraction import ThreadFilter
 
         return ThreadFilter(self._tids_to_extract).filter_batches(batches)
 
@@ -698,7 +698,7 @@ class Stream:
 
     def _build_thread_accounting(self) -> ThreadAccounting | None:
         if self._accounting is None and self._tids_to_extract is not None:
-            from rtit.trace.threads.extract import ThreadAccounting
+            from rtit.trace.threads.thread_extraction import ThreadAccounting
 
             accounting = ThreadAccounting(self._tids_to_extract)
             for rows in self._decode_rows(in_order=False):

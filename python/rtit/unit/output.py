@@ -20,7 +20,7 @@ Rules:
   memory loses the bytes stored there (`smrr_policy` "drop"), or is an operational error when the
   pointer gets there ("error").
 
-Output reports stops, errors and PMIs as `OutputResult`; `stream` sets STATUS from them.
+Output reports stops, errors and PMIs as `OutputResult`; `packet_commit` sets STATUS from them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rtit.errors import UsageError
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 from rtit.trace.tables.selection import LATEST, SelectedRanges, Selection
 from rtit.trace.threads.address_spaces import has_no_process
 from rtit.views.field_names import (

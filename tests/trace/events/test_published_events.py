@@ -13,7 +13,7 @@ import pytest
 
 import rtit
 from rtit.trace import Event, EventKind, Stream
-from rtit.trace.events import values as of
+from rtit.trace.events import event_classes as of
 
 FOLDER = Path(__file__).resolve().parents[3].parent / "shared" / "traces" / "libipt-cases"
 

@@ -13,7 +13,7 @@ from rtit.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
     from rtit.trace import Trace
-    from rtit.trace.recording.buffers import BufferSummary
+    from rtit.trace.recording.aux_buffers import BufferSummary
     from rtit.trace.recording.summary import RecordingSummary
 
 _MOST = 40
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_converted_time(trace: Trace, text: str, *, as_json: bool) -> None:
-    from rtit.trace.recording.settings import format_seconds
+    from rtit.trace.recording.decoder_settings import format_seconds
 
     clock = trace.clock
     if clock is None:

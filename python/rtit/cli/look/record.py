@@ -17,7 +17,7 @@ from rtit.cli import options, output
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import StatusLine
 from rtit.cli.signals import ending_signals, wait_for_program
-from rtit.readable import format_json
+from rtit.text_escaping import format_json
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -114,7 +114,7 @@ def _format_coverage(kind: str, found: Coverage) -> Iterable[bytes]:
     from rtit.coverage.formats.cobertura import cobertura_report
     from rtit.coverage.formats.html import html_report
     from rtit.coverage.formats.lines import lcov_report, text_report
-    from rtit.readable import escape_control_characters
+    from rtit.text_escaping import escape_control_characters
 
     if kind == "drcov":
         return [drcov_log(found.files)]

@@ -15,10 +15,10 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import InputError, UsageError
 from rtit.profile.stat import Stat, StoredBaseline, function_label
-from rtit.readable import escape_control_characters, format_json, read_json_file
+from rtit.text_escaping import escape_control_characters, format_json, read_json_file
 
 if TYPE_CHECKING:
-    from rtit.counting.run import CountedRun, RunVariation
+    from rtit.counting.counted_run import CountedRun, RunVariation
 
 _EPILOG = """rtit runs a program under QEMU and counts without a trace. The counts include all
 threads and all programs that the program starts. Without QEMU rtit single-steps the program. A
@@ -156,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None) -> int:
     """Run the program as often as --runs says, and print its counts; return the exit code."""
     from rtit.capture.output_files import ReservedOutput
-    from rtit.counting.run import RunVariation
+    from rtit.counting.counted_run import RunVariation
 
     if not arguments.program:
         raise UsageError("no program given", hint="example:  rtit stat -- ls -l")
@@ -198,7 +198,7 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
 def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
     from rtit.capture.request import RecordRequest
     from rtit.cli.signals import ending_signals, wait_for_program
-    from rtit.counting.run import CountingRun, choose_counting_backend
+    from rtit.counting.counted_run import CountingRun, choose_counting_backend
 
     wanted = ending_signals()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)

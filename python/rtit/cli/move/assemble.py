@@ -19,8 +19,8 @@ from rtit.errors import InputError, RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.perfdata.attr import config_mask
 from rtit.perfdata.file_scan import check_not_truncated
-from rtit.perfdata.griffin import CodePages, GriffinLog, read_griffin_log
-from rtit.trace.recording.settings import Settings, check_settings, parse_cpu
+from rtit.perfdata.griffin_log import CodePages, GriffinLog, read_griffin_log
+from rtit.trace.recording.decoder_settings import Settings, check_settings, parse_cpu
 
 _MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x][-ps]) ([0-9a-f]+) \S+ \d+ +(/.*)")
 _PROT = {"r": 1, "w": 2, "x": 4}

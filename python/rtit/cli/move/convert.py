@@ -130,7 +130,7 @@ def _write_new_file(path: Path, parts: Iterable[Buffer]) -> None:
 
 
 def _command_options_of_stream(stream: Stream) -> Iterator[str]:
-    from rtit.trace.recording.settings import Settings
+    from rtit.trace.recording.decoder_settings import Settings
 
     settings = stream.settings
     if not isinstance(settings, Settings):

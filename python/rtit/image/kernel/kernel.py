@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from rtit.errors import ImageError
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import Files, describe_build_id, is_same_build_id
 from rtit.image.image import PAGE, Image
-from rtit.image.kernel.changes import KernelChanges
+from rtit.image.kernel.code_changes import KernelChanges
 from rtit.image.kernel.kallsyms import Kallsym, read_kallsyms, read_modules
 from rtit.image.kernel.kcore import Kcore
+from rtit.image.kernel.kernel_files import KernelFiles
 from rtit.image.kernel.modules import UNKNOWN, ModuleLoader, module_name
-from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
+from rtit.image.mapped_files import Files, describe_build_id, is_same_build_id
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping
 from rtit.image.memory_budget import MemoryBudget
 from rtit.image.problems import Problem

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rtit.errors import ImageError, unreadable_image
-from rtit.image.files import Files, describe_build_id, is_same_build_id
 from rtit.image.image import Image
 from rtit.image.kernel.kallsyms import Kallsym
-from rtit.image.kernel.sources import KernelFiles
+from rtit.image.kernel.kernel_files import KernelFiles
 from rtit.image.kernel.vmlinux import NOP, TRACER
+from rtit.image.mapped_files import Files, describe_build_id, is_same_build_id
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping
 from rtit.image.problems import Problem
 

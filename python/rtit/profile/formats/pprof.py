@@ -19,7 +19,7 @@ import numpy as np
 
 from rtit.profile.source_lines import FunctionIndex, source_lines_at
 from rtit.profile.tables import NO_BINARY
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 
 if TYPE_CHECKING:
     from rtit.profile.calls import CallTable, CodeLocation

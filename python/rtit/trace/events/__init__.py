@@ -14,7 +14,7 @@ from rtit.trace.events.decode import (
     event_to_dict,
     select_events_by_time_and_address,
 )
-from rtit.trace.events.values import (
+from rtit.trace.events.event_classes import (
     ControlFlowEvent,
     CStateEntry,
     CStateExit,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from rtit.errors import InputError, RtitError
-from rtit.image.files import Key, PackedFile
-from rtit.image.kernel.sources import FOLDER
+from rtit.image.kernel.kernel_files import FOLDER
+from rtit.image.mapped_files import Key, PackedFile
 from rtit.image.problems import Problem
 from rtit.trace.recording.packs import (
     EXTRA_MEMBER,

@@ -17,8 +17,8 @@ from rtit.perfdata import records as perf
 from rtit.perfdata.attr import AttrFlag, AuxAction, config_value
 from rtit.perfdata.records import AuxFlag
 from rtit.sideband.processes import LOSS_DESCRIPTIONS
-from rtit.trace.recording.buffers import BufferSummary, summarize_buffer
-from rtit.trace.recording.settings import describe_clocks
+from rtit.trace.recording.aux_buffers import BufferSummary, summarize_buffer
+from rtit.trace.recording.decoder_settings import describe_clocks
 
 if TYPE_CHECKING:
     from rtit.perfdata import IntelPtInfo, PerfData

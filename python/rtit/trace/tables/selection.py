@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from rtit.errors import UsageError
 from rtit.image import FileSymbols, Images, Mapping
 from rtit.perfdata import TimeConversion
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 from rtit.trace.tables.batch import Batch
 
 if TYPE_CHECKING:

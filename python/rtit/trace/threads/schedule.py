@@ -20,8 +20,8 @@ The trace mode decides how one thread is decoded:
 * *User code only.* Intervals of other threads contain nothing that is needed later. The decoder
   skips them, and their bytes are `elsewhere` in the coverage ledger.
 * *With kernel code.* A thread is switched out in the middle of kernel functions that the next
-  thread continues, so every interval must be decoded. `rtit.trace.threads.extract` then selects
-  rows.
+  thread continues, so every interval must be decoded. `rtit.trace.threads.thread_extraction` then
+  selects rows.
 
 Interval **ordinals** count from 1, as in the native decoder. Ordinal 0 is the time before the first
 interval; its thread is unknown.

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rtit.errors import UsageError
-from rtit.trace.recording.settings import Settings, check_settings
+from rtit.trace.recording.decoder_settings import Settings, check_settings
 from rtit.trace.tables.packets import PACKET_KINDS, packet_batches
 
 if TYPE_CHECKING:

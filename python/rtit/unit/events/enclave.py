@@ -11,7 +11,7 @@ from dataclasses import replace
 from rtit.unit.arch_state import ArchState
 from rtit.unit.core import Unit
 from rtit.unit.events.event_trace import CfeType, EventReport, page_fault_report
-from rtit.unit.events.transfers import transfer
+from rtit.unit.events.far_transfers import transfer
 from rtit.unit.illegal_events import require_addresses, require_legal, require_no_transaction
 from rtit.unit.state import StateSavedByAex
 

@@ -13,8 +13,8 @@ from rtit.unit.events.trace_control import (
     load_configuration,
 )
 from rtit.unit.illegal_events import require_addresses, require_legal, require_no_transaction
+from rtit.unit.packet_commit import commit, drain_held_bytes, resolve_overflow
 from rtit.unit.state import StateSavedByAcm
-from rtit.unit.stream import commit, drain_held_bytes, resolve_overflow
 from rtit.unit.timing_packets import (
     continue_timing,
     cycles_since_last_cyc,

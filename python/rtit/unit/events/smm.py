@@ -14,9 +14,9 @@ from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address, switch_context
 from rtit.unit.events.enclave import leave_enclave
 from rtit.unit.events.event_trace import CfeType, EventReport, EventReports, vm_exit_report
+from rtit.unit.events.far_transfers import VmxTransition
 from rtit.unit.events.power import require_awake
 from rtit.unit.events.trace_control import clear_trace_en, set_trace_en
-from rtit.unit.events.transfers import VmxTransition
 from rtit.unit.events.vmx import (
     count_legal_loads,
     cross_vmx_boundary,

@@ -29,6 +29,7 @@ from rtit.unit.events.event_trace import (
     emit_events,
     vm_exit_report,
 )
+from rtit.unit.events.far_transfers import VmxTransition, transfer
 from rtit.unit.events.trace_control import (
     TRACE_EN,
     clear_trace_en,
@@ -36,14 +37,13 @@ from rtit.unit.events.trace_control import (
     load_status_register,
     write_pt_msr,
 )
-from rtit.unit.events.transfers import VmxTransition, transfer
 from rtit.unit.illegal_events import (
     ShutdownEntered,
     require_addresses,
     require_legal,
     require_no_transaction,
 )
-from rtit.unit.stream import commit
+from rtit.unit.packet_commit import commit
 from rtit.unit.timing_packets import emit_cbr, emit_cyc_if_due, emit_tsc
 
 MsrLoads = tuple[tuple[int, int], ...]

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from textwrap import wrap
 
-from rtit.generated import write_or_check_generated_file
+from rtit.generated_files import write_or_check_generated_file
 from rtit.unit.parameters.table import PARAMETER_TABLE, ParameterRow, format_default
 
 TARGET = Path(__file__).resolve().parents[4] / "docs" / "reference" / "parameters.md"

@@ -17,9 +17,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import Files
 from rtit.image.image import PAGE, Image
 from rtit.image.kernel.kcore import Kcore
+from rtit.image.mapped_files import Files
 from rtit.image.mappings import FOREVER, KERNEL_START, MappedRanges, Mapping
 from rtit.image.memory_budget import MemoryBudget
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 
 if TYPE_CHECKING:
-    from rtit.gdb.program import LoadedFile, RecordedProgram
+    from rtit.gdb.recorded_program import LoadedFile, RecordedProgram
     from rtit.gdb.thread_path import ThreadPath
-    from rtit.trace.recording.settings import Cpu
+    from rtit.trace.recording.decoder_settings import Cpu
 
 _GENERAL_REGISTERS = (
     "rax",

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.diff.builds import BY_FILE, BY_FUNCTION, EXACT
 from rtit.diff.difference import ListedInstruction
+from rtit.diff.matched_builds import BY_FILE, BY_FUNCTION, EXACT
 from rtit.image import MappingLookup
 from rtit.trace import End
 
 if TYPE_CHECKING:
-    from rtit.diff.builds import BuildMatching
+    from rtit.diff.matched_builds import BuildMatching
     from rtit.trace import Rows, Stream, Trace
 
 _MAX_INSTRUCTION_BYTES = 15

@@ -44,7 +44,7 @@ from rtit.unit.events.event_trace import (
 )
 from rtit.unit.illegal_events import require_addresses, require_no_transaction
 from rtit.unit.overflow import emit_unreported_context
-from rtit.unit.stream import commit, insert_extra_psb
+from rtit.unit.packet_commit import commit, insert_extra_psb
 from rtit.unit.timing_packets import advance_to_cycle, emit_cyc_if_due
 
 
