@@ -12,7 +12,7 @@ from rtit.x86 import Instruction, InstructionClass, decode
 _decode = lru_cache(maxsize=1 << 16)(decode)
 
 
-class Driver:
+class EmulatorDriver:
     """Feeds `cpu` with the instructions that an emulator shows before it executes each.
 
     `execute` derives the outcome of near branches from the address at which execution continues.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from kernel import made
-from rtit.emulator_driver import Driver
+from rtit.emulator_driver import EmulatorDriver
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import ArchState
@@ -112,7 +112,7 @@ class Machine:
         self.options = ctl
         self.ip = start
         self.cpu.set_msr(Msr.CTL, ctl, next_ip=self.ip)
-        self.driver = Driver(self.cpu)
+        self.driver = EmulatorDriver(self.cpu)
 
     @property
     def time(self) -> int:
