@@ -16,10 +16,14 @@ from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
-from rtit.diff.builds import BY_FUNCTION, EXACT, BuildMatching
+from rtit.diff.compare_paths import (
+    _columns_of_complete_steps,
+    _RunColumns,
+    _shorten_unfinished_step,
+)
 from rtit.diff.diff_traces import diff_traces
 from rtit.diff.difference import Difference, format_difference
-from rtit.diff.paths import _merge_steps, _RunColumns, _shorten_step
+from rtit.diff.matched_builds import BY_FUNCTION, EXACT, BuildMatching
 from rtit.trace import End
 from support.recordings import record_to_end, require_backend
 
@@ -273,12 +277,12 @@ def test_long_inexact_step_is_kept_in_three_rows() -> None:
             20 * numbers, 30 * numbers, np.full(count, End.CONDITIONAL, np.uint8),
         )  # fmt: skip
 
-    short = _shorten_step(rows(BY_FUNCTION))
+    short = _shorten_unfinished_step(rows(BY_FUNCTION))
     assert len(short.file) == 3
-    step = _merge_steps(short, np.array([2]))
+    step = _columns_of_complete_steps(short, np.array([2]))
     assert step.instructions.tolist() == [count * (count + 1) // 2]
     ends = [[int(column[0]) for column in each] for each in (step.first, step.last)]
     assert ends == [[10, 20, 1, 30, 1], [10 * count, 20 * count, count, 30 * count, 1]]
-    again = _shorten_step(short)
+    again = _shorten_unfinished_step(short)
     assert all((one == other).all() for one, other in zip(again, short, strict=True))
-    assert len(_shorten_step(rows(EXACT)).file) == count
+    assert len(_shorten_unfinished_step(rows(EXACT)).file) == count

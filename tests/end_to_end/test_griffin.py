@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from rtit.errors import InputError
-from rtit.perfdata.griffin import read_griffin_log
+from rtit.perfdata.griffin_log import read_griffin_log
 from rtit.trace import Trace
 from support.griffin import (
     BUFFER,

@@ -73,7 +73,7 @@ def test_invalid_kallsyms_raises(kind: str, tmp_path: Path) -> None:
         read_kallsyms(path)
 
 
-def test_valid_kallsyms_is_read(tmp_path: Path) -> None:
+def test_copy_of_kallsyms_is_read(tmp_path: Path) -> None:
     path = tmp_path / "kallsyms"
     path.write_bytes(b"ffff8 t b [m]\n\n00000001 A c\nffff8 W a\n")
     assert [tuple(each) for each in read_kallsyms(path)] == [

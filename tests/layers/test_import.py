@@ -35,7 +35,7 @@ def test_import_rtit_loads_only_errors() -> None:
     assert modules_loaded_by_import("rtit") <= {"rtit", "rtit.errors", "__future__"}
 
 
-def test_rtit_has_only_the_public_names() -> None:
+def test_package_rtit_has_only_its_public_names() -> None:
     errors = {name for name in dir(rtit.errors) if name.endswith("Error")} | {"IllegalEvent"}
     assert set(dir(rtit)) - errors == {
         "Decoder",

@@ -222,7 +222,7 @@ pub fn module_name(path: &OsStr) -> String {
 }
 
 /// Returns a name with escapes such as `\x1b` for characters that control a terminal or the direction of text, as
-/// `rtit.readable` does.
+/// `rtit.text_escaping` does.
 fn escape_control_characters(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for each in name.chars() {

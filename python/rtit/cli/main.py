@@ -39,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.set_threshold(_GC_THRESHOLD)
         atexit.register(gc.freeze)
     try:
-        _hold_standard_files()
+        _open_missing_standard_files()
         name = words[0] if words else ""
         if name in COMMANDS:
             return _run_command(name, words[1:], whole_process=argv is None)
-        return _run_other(name, words[1:])
+        return _run_without_command(name, words[1:])
     except KeyboardInterrupt:
         number = signal.SIGINT
     except signals.EndedBySignal as ended:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return signals.exit_by_signal(number)
 
 
-def _run_other(name: str, rest: Sequence[str]) -> int:
+def _run_without_command(name: str, rest: Sequence[str]) -> int:
     """Print help, the version or a completion script, or report an unknown command."""
     if name in ("-V", "--version"):
         from rtit import __version__
@@ -119,7 +119,7 @@ def _run_command(name: str, words: Sequence[str], *, whole_process: bool) -> int
             output.flush_output()
         return code
     except RtitError as error:
-        output.print_error(name, str(error), _next_step(error, parser))
+        output.print_error(name, str(error), _suggest_next_step(error, parser))
         return failure if error.exit_code == 1 else error.exit_code
     except OSError as error:
         if isinstance(error, BrokenPipeError) and not runs_program:
@@ -143,7 +143,7 @@ def _load_and_run(name: str, arguments: argparse.Namespace) -> int:
     return int(load_command(name).run(arguments))
 
 
-def _next_step(error: RtitError, parser: CommandParser) -> str:
+def _suggest_next_step(error: RtitError, parser: CommandParser) -> str:
     """Return the line below an error: a remedy, or the usage of the command."""
     if isinstance(error, MissingFileError) and (similar := _similar_file(error.filename)):
         return similar
@@ -182,7 +182,7 @@ def _set_up_process(*, runs_program: bool) -> None:
         _core.return_freed_memory()
 
 
-def _hold_standard_files() -> None:
+def _open_missing_standard_files() -> None:
     """Open /dev/null for closed standard files, so that no other file takes their numbers.
 
     A program that rtit starts finds them closed all the same.

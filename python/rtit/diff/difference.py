@@ -41,7 +41,7 @@ class RepeatedDivergence:
 
 
 @dataclass(frozen=True, slots=True)
-class AfterDivergence:
+class ComparisonAfterDivergence:
     """The comparison after the first divergence of two paths.
 
     `instructions` are equal again; `unmatched`, by path, are those that only one path has. The
@@ -70,7 +70,7 @@ class ThreadDifference:
     identical: bool
     before: tuple[ListedInstruction, ...] = ()
     after: tuple[tuple[ListedInstruction, ...], tuple[ListedInstruction, ...]] = ((), ())
-    later: AfterDivergence | None = None
+    later: ComparisonAfterDivergence | None = None
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ def _format_thread(thread: ThreadDifference, equal: str) -> Iterator[str]:
         yield from _format_after_divergence(thread.later)
 
 
-def _format_after_divergence(later: AfterDivergence) -> Iterator[str]:
+def _format_after_divergence(later: ComparisonAfterDivergence) -> Iterator[str]:
     one, other = later.unmatched
     if later.whole or later.times > 1:
         yield (

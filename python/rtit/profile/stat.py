@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import InputError
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 
 if TYPE_CHECKING:
     from rtit.profile.losses import ProfileLosses
@@ -165,10 +165,12 @@ def summarize_profile(found: Profile, tids: int, pids: int) -> Stat:
     """Return the counts of a profile with so many threads and processes."""
     from rtit.profile.source_lines import instructions_by_function
     from rtit.trace import End
-    from rtit.x86 import Class
+    from rtit.x86 import InstructionClass
 
     by_kind = found.transfers
-    system_calls = sum(int(each.count[each.kind == Class.SYSCALL].sum()) for each in found.binaries)
+    system_calls = sum(
+        int(each.count[each.kind == InstructionClass.SYSCALL].sum()) for each in found.binaries
+    )
     counts = name_counts(
         found.instructions,
         (by_kind[End.CUT], by_kind[End.CONDITIONAL]),

@@ -36,40 +36,40 @@ def add_arguments(parser: CommandParser) -> None:
         "       rtit convert [options] --griffin LOG -o FILE"
     )
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Split a recording")
-    options.add_value(
+    options.add_value_option(
         group,
         "--split",
         "DIR",
         "Write the packets of each buffer to DIR/NAME.pt, and the mappings of each process to "
         "DIR/PID.maps, in the format of /proc/PID/maps",
     )
-    options.add_streams(parser)
+    options.add_stream_options(parser)
     group = parser.add_argument_group("Make a recording")
     group.add_argument("-o", "--output", metavar="FILE", help="The recording to write")
-    options.add_value(
+    options.add_value_option(
         group,
         "--raw",
         "FILE",
         "Raw PT: packets of one logical processor, without perf.data around them",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--maps",
         "FILE",
         "Mappings of the process in FILE of --raw, in the format of /proc/PID/maps",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--griffin",
         "LOG",
         "Log of Griffin, a kernel module that records the PT of each thread and the pages of code",
     )
     group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
-    options.add_cpu_model(group)
-    options.add_flag(group, "--noretcomp", "The trace was recorded with DisRETC")
-    options.add_clock(group)
+    options.add_cpu_model_option(group)
+    options.add_flag_option(group, "--noretcomp", "The trace was recorded with DisRETC")
+    options.add_clock_options(group)
     parser.add_general_options(rare="settings of the trace: CPU model, MTC, RET compression")
 
 
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         from rtit.cli.move.assemble import assemble_griffin
 
         return assemble_griffin(arguments)
-    if options.is_raw(arguments):
+    if options.is_raw_requested(arguments):
         if arguments.output is None or arguments.maps is None or arguments.split is not None:
             raise UsageError("--raw needs --maps and -o, and no --split")
         from rtit.cli.move.assemble import assemble_recording
@@ -110,7 +110,7 @@ def _write_stream_files(trace: Trace, streams: list[Stream], folder: Path) -> No
         name = f"cpu{stream.cpu}" if stream.cpu >= 0 else f"thread{stream.tid}"
         path = folder / (f"{name}.{stream.part}.pt" if stream.part else f"{name}.pt")
         _write_new_file(path, stream.chunks())
-        words = ["rtit", "instructions", "--raw", str(path), *_settings_options(stream)]
+        words = ["rtit", "instructions", "--raw", str(path), *_command_options_of_stream(stream)]
         words += _code_options(trace, stream)
         output.print_line(f"{stream.size:14,} bytes  {shlex.join(words)}")
     for pid, mappings in trace.mappings().items():
@@ -157,8 +157,8 @@ def _code_options(trace: Trace, stream: Stream) -> list[str]:
     return [word for option in options for word in ("--elf", option)]
 
 
-def _settings_options(stream: Stream) -> Iterator[str]:
-    from rtit.trace.recording.settings import Settings
+def _command_options_of_stream(stream: Stream) -> Iterator[str]:
+    from rtit.trace.recording.decoder_settings import Settings
 
     settings = stream.settings
     if not isinstance(settings, Settings):

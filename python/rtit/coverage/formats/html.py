@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 
 if TYPE_CHECKING:
     from rtit.coverage.source_coverage import SourceFile
@@ -60,7 +60,7 @@ def _source_line_rows(source: SourceFile) -> Iterator[str]:
         outcomes = [count for each in branches for count in (each.taken, each.not_taken)]
         signs = "".join("+" if count else "-" for count in outcomes)
         kind = "not" if not count else "ran" if all(outcomes) else "part"
-        row = f"<i>{number:6}</i> {count:14,} {signs:8} {_line_text(text, number)}"
+        row = f"<i>{number:6}</i> {count:14,} {signs:8} {_escaped_source_line(text, number)}"
         yield f'<span class="{kind}">{row}</span>'
     yield from _lines_without_code(text, following, len(text) + 1)
 
@@ -68,10 +68,10 @@ def _source_line_rows(source: SourceFile) -> Iterator[str]:
 def _lines_without_code(text: list[str], begin: int, end: int) -> Iterator[str]:
     """Return lines without code."""
     for number in range(begin, min(end, max(begin, len(text) + 1) + _MAX_EMPTY_LINES)):
-        yield f"<i>{number:6} {'':>14} {'':8}</i> {_line_text(text, number)}"
+        yield f"<i>{number:6} {'':>14} {'':8}</i> {_escaped_source_line(text, number)}"
 
 
-def _line_text(text: list[str], number: int) -> str:
+def _escaped_source_line(text: list[str], number: int) -> str:
     return (
         escape(escape_control_characters(text[number - 1].expandtabs()))
         if number <= len(text)

@@ -195,7 +195,7 @@ def check_settings(settings: Settings) -> Settings:
     return settings
 
 
-def limit_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def limit_filter_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """The filter ranges of a user: no more than suffice to detect that there are too many."""
     return tuple(islice(ranges, MAX_RANGES + 1))
 

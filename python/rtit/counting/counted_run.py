@@ -27,7 +27,7 @@ from rtit.profile.stat import Stat, function_label, name_counts
 if TYPE_CHECKING:
     from rtit.capture.qemu.counting import CountSession
     from rtit.capture.session import RecordingSession
-    from rtit.counting.profile import CountAccumulator
+    from rtit.counting.process_counts import CountAccumulator
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class CountingRun:
         max_counters: int = 0,
     ) -> None:
         if max_counters:
-            from rtit.trace.recording.settings import Settings, check_settings
+            from rtit.trace.recording.decoder_settings import Settings, check_settings
 
             check_settings(Settings(max_counters=max_counters))
         self._choice = choice or choose_counting_backend(request)
@@ -153,7 +153,7 @@ class CountingRun:
     def _read_process_counts(self, file: int) -> Mapping[int, int]:
         if not self._where and self._program_totals.add_process_file(file):
             return {}
-        from rtit.counting.profile import CountAccumulator, read_process_counts
+        from rtit.counting.process_counts import CountAccumulator, read_process_counts
 
         found = read_process_counts(file)
         self._counts = self._counts or CountAccumulator(self._max_counters)
