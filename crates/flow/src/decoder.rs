@@ -51,7 +51,7 @@ use crate::stream_decoder::StreamWindow;
 use crate::time::{EstimatedClock, TimingSample, TimingSamples};
 use crate::totals::{Counts, Totals};
 use rtit_image::{ChangedCode, Space};
-use rtit_packet::{find_psb, PacketKind, Scanner};
+use rtit_packet::{find_psb, PacketKind, PacketScanner};
 use rtit_x86::Mode;
 
 /// See the table above.
@@ -189,7 +189,7 @@ pub struct Decoder {
 /// Whether bytes before the first PSB lose nothing: PADs, and the CYC of the PSB itself. Anything else may be the rest
 /// of a packet.
 fn has_only_cyc_and_pad(head: &[u8]) -> bool {
-    let mut scanner = Scanner::new(head);
+    let mut scanner = PacketScanner::new(head);
     let mut packets = std::iter::from_fn(|| scanner.next());
     packets.all(|packet| {
         packet.is_ok_and(|packet| matches!(packet.kind, PacketKind::Cyc { .. } | PacketKind::Pad))

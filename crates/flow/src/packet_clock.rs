@@ -5,7 +5,7 @@
 //! of a stream contains: times do not depend on how a stream is divided into windows.
 
 use rtit_packet::table::ROWS;
-use rtit_packet::{Kind, PacketKind, Scanner};
+use rtit_packet::{Kind, PacketKind, PacketScanner};
 
 use crate::stream_decoder::{StreamWindow, MARGIN};
 use crate::time::{
@@ -167,8 +167,8 @@ fn find_limits(
     let mut ahead = PacketClock::for_lookahead_of(clock, here.in_psb_plus, here.off);
     ahead.clock.apply_cyc(uncounted);
     let StreamWindow { bytes, base, .. } = here.stream;
-    let mut scanner = Scanner::within(bytes, base, here.offset as usize);
-    scanner.set_block(here.block);
+    let mut scanner = PacketScanner::for_window(bytes, base, here.offset as usize);
+    scanner.set_block_item_size(here.block);
     let until = scanner.position().saturating_add(DISTANCE);
     let mut found = LookaheadLimits::default();
     let mut after_cyc = false;

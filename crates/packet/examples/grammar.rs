@@ -8,7 +8,7 @@
 use std::io::{BufWriter, Error, ErrorKind, Write};
 
 use rtit_packet::table::{CYC_MAX_BYTES, IP_PAYLOAD, PTW_PAYLOAD, ROWS};
-use rtit_packet::{Kind, PacketError, PacketKind, Scanner, PSB};
+use rtit_packet::{Kind, PacketError, PacketKind, PacketScanner, PSB};
 
 /// xorshift64*.
 struct Random(u64);
@@ -243,7 +243,7 @@ fn write(bytes: &[u8], out: &mut impl Write) -> Result<(), Error> {
         records.extend(a.to_le_bytes());
         records.extend(b.to_le_bytes());
     };
-    let mut scanner = Scanner::new(bytes);
+    let mut scanner = PacketScanner::new(bytes);
     let mut synced = scanner.seek_next_psb().is_some();
     while synced {
         match scanner.next() {

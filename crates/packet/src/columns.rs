@@ -6,7 +6,7 @@
 
 use crate::error::PacketError;
 use crate::packet::PacketKind;
-use crate::scan::Scanner;
+use crate::scan::PacketScanner;
 use crate::scan::PSB;
 use crate::table::{self, field, FieldLayout, Kind};
 
@@ -71,7 +71,7 @@ impl Columns {
     /// an error occurs. Bytes after a packet may show that it is none: up to 32 bytes after it count, if there are any.
     pub fn fill(
         &mut self,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         limit: usize,
         until: usize,
     ) -> Result<(), PacketError> {
@@ -125,20 +125,20 @@ impl PacketStage {
     /// Reads up to `room` packets that begin before `until`. Returns their number, and why there are no more.
     fn fill(
         &mut self,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         room: usize,
         until: usize,
     ) -> (usize, Option<ScanEnd>) {
         let mut count = 0;
         while count < room {
-            if scanner.block().is_none() {
+            if scanner.block_item_size().is_none() {
                 count += self.fill_by_chunk(scanner, count, room, until);
                 count += self.fill_by_class(scanner, count, room, until);
                 if count == room {
                     break;
                 }
             }
-            if Scanner::position(scanner) >= until {
+            if PacketScanner::position(scanner) >= until {
                 return (count, Some(ScanEnd::Data));
             }
             let packet = match scanner.next() {
@@ -160,7 +160,7 @@ impl PacketStage {
     /// As `fill_by_class`, for whole chunks without bytes that may be part of a PSB.
     fn fill_by_chunk(
         &mut self,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         from: usize,
         room: usize,
         until: usize,
@@ -225,7 +225,7 @@ impl PacketStage {
     /// Reads packets that their first byte determines, into rows from `from` on. Returns their number.
     fn fill_by_class(
         &mut self,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         from: usize,
         room: usize,
         until: usize,
@@ -264,8 +264,8 @@ impl PacketStage {
 }
 
 /// Returns the bytes before offset `until` that `scanner` has not read, and the offset of their end.
-fn unread_before<'a>(scanner: &Scanner<'a>, until: usize) -> (&'a [u8], usize) {
-    let (rest, begin) = (scanner.remaining_bytes(), Scanner::position(scanner));
+fn unread_before<'a>(scanner: &PacketScanner<'a>, until: usize) -> (&'a [u8], usize) {
+    let (rest, begin) = (scanner.remaining_bytes(), PacketScanner::position(scanner));
     let rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
     (rest, begin + rest.len())
 }

@@ -29,5 +29,5 @@ pub mod table;
 pub use columns::Columns;
 pub use error::PacketError;
 pub use packet::{Ip, Packet, PacketKind, Tnt};
-pub use scan::{find_psb, psb_within, Scanner, PSB};
+pub use scan::{find_psb, has_psb_within, PacketScanner, PSB};
 pub use table::Kind;

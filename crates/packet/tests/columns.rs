@@ -1,7 +1,7 @@
 //! Columns hold the packets that the scanner gives, wherever a batch ends.
 
 use proptest::prelude::*;
-use rtit_packet::{Columns, Scanner};
+use rtit_packet::{Columns, PacketScanner};
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![
@@ -45,12 +45,12 @@ proptest! {
     fn long_batches_hold_what_short_ones_do(data in long(), until in 0usize..8000) {
         let all = |limit| {
             let mut columns = Columns::default();
-            let mut scanner = Scanner::new(&data);
+            let mut scanner = PacketScanner::new(&data);
             loop {
                 let most = columns.len().saturating_add(limit);
                 let result = columns.fill(&mut scanner, most, until);
                 if result.is_err() || columns.len() < most {
-                    return (columns, result, Scanner::position(&scanner));
+                    return (columns, result, PacketScanner::position(&scanner));
                 }
             }
         };
@@ -59,8 +59,8 @@ proptest! {
 
     #[test]
     fn columns_equal_those_of_the_scanner(data in bytes(), limit in 1usize..600) {
-        let mut scanner = Scanner::new(&data);
-        let mut reference = Scanner::new(&data);
+        let mut scanner = PacketScanner::new(&data);
+        let mut reference = PacketScanner::new(&data);
         loop {
             let mut columns = Columns::default();
             let result = columns.fill(&mut scanner, limit, usize::MAX);
@@ -69,8 +69,8 @@ proptest! {
                 let packet = reference.next().unwrap().unwrap();
                 prop_assert_eq!((packet.kind.kind() as u8, packet.offset as u64), (*kind, *offset));
             }
-            prop_assert_eq!(Scanner::position(&scanner), Scanner::position(&reference));
-            prop_assert_eq!(scanner.block(), reference.block());
+            prop_assert_eq!(PacketScanner::position(&scanner), PacketScanner::position(&reference));
+            prop_assert_eq!(scanner.block_item_size(), reference.block_item_size());
             if let Err(error) = result {
                 prop_assert_eq!(reference.next(), Some(Err(error)));
                 prop_assert_eq!(scanner.seek_next_psb(), reference.seek_next_psb());

@@ -1,7 +1,7 @@
 //! The scanner over blocks, errors, truncated and random bytes.
 
 use proptest::prelude::*;
-use rtit_packet::{find_psb, Kind, PacketError, PacketKind, Scanner, PSB};
+use rtit_packet::{find_psb, Kind, PacketError, PacketKind, PacketScanner, PSB};
 
 fn hex(text: &str) -> Vec<u8> {
     text.split_whitespace()
@@ -19,7 +19,7 @@ fn block_items_replace_tnts_until_the_block_ends() {
     data.extend(hex(
         "02 63 04 14 01 02 03 04 05 06 07 08 02 33 0c 02 63 04 02 f3 0c 02 63 04 06 0c",
     ));
-    let kinds: Vec<_> = Scanner::new(&data)
+    let kinds: Vec<_> = PacketScanner::new(&data)
         .map(|p| p.unwrap().kind.kind())
         .collect();
     use Kind::{Bbp, Bep, Bip, Mtc, Ovf, Tnt};
@@ -35,7 +35,7 @@ fn an_error_is_returned_once_and_resync_continues_at_the_next_psb() {
     data.extend(hex("02 82 02 82"));
     data.extend(PSB);
     data.push(0x06);
-    let mut scanner = Scanner::new(&data);
+    let mut scanner = PacketScanner::new(&data);
     assert!(scanner.next().unwrap().is_ok());
     assert_eq!(scanner.next().unwrap().unwrap_err().offset(), 1);
     assert!(scanner.next().is_none());
@@ -62,7 +62,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn any_bytes_are_scanned_to_the_end(data in stream()) {
-        let mut scanner = Scanner::new(&data);
+        let mut scanner = PacketScanner::new(&data);
         let mut end = 0;
         loop {
             match scanner.next() {
@@ -93,12 +93,12 @@ proptest! {
 
     #[test]
     fn a_packet_cut_short_is_truncated(data in stream(), cut in 0usize..16) {
-        let mut scanner = Scanner::new(&data);
+        let mut scanner = PacketScanner::new(&data);
         while let Some(Ok(packet)) = scanner.next() {
             if packet.length > 1 {
                 let part = &data[packet.offset..packet.offset + 1 + cut % (packet.length - 1)];
-                let mut again = Scanner::new(part);
-                again.set_block(if packet.kind.kind() == Kind::Bip { Some(packet.length as u8 - 1) } else { None });
+                let mut again = PacketScanner::new(part);
+                again.set_block_item_size(if packet.kind.kind() == Kind::Bip { Some(packet.length as u8 - 1) } else { None });
                 prop_assert_eq!(again.next(), Some(Err(PacketError::Truncated { offset: 0 })));
             }
         }
@@ -124,7 +124,7 @@ fn a_psb_ends_a_run_of_its_bytes_also_when_read_from_the_start() {
         let psbs = pairs / 8;
         let left = 2 * (pairs % 8);
         let read = |data: &[u8]| {
-            let mut scanner = Scanner::new(data);
+            let mut scanner = PacketScanner::new(data);
             let mut found = Vec::new();
             loop {
                 match scanner.next() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 
 use rtit_packet::table::ROWS;
-use rtit_packet::{Kind, PacketError, PacketKind, Scanner};
+use rtit_packet::{Kind, PacketError, PacketKind, PacketScanner};
 
 const FILE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -92,11 +92,11 @@ fn show(kind: &PacketKind) -> Shown {
 }
 
 /// A scanner over the bytes, within a block of the item's size if they are to be an item.
-fn scanner<'data>(vector: &Vector, bytes: &'data [u8]) -> Scanner<'data> {
-    let mut scanner = Scanner::new(bytes);
+fn scanner<'data>(vector: &Vector, bytes: &'data [u8]) -> PacketScanner<'data> {
+    let mut scanner = PacketScanner::new(bytes);
     let item = |shown: &&Shown| shown.name == Kind::Bip.name();
     let item = vector.packet.as_ref().filter(item);
-    scanner.set_block(item.map(|item| if item.fields["sz"] == 0 { 8 } else { 4 }));
+    scanner.set_block_item_size(item.map(|item| if item.fields["sz"] == 0 { 8 } else { 4 }));
     scanner
 }
 

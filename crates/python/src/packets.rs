@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{empty_buffer, BufferPoolGuard, PacketClock, StreamWindow, WindowSource};
 use rtit_packet::table::ROWS;
-use rtit_packet::{find_psb, Columns, PacketError, Scanner};
+use rtit_packet::{find_psb, Columns, PacketError, PacketScanner};
 
 use crate::arguments::dict_of;
 use crate::columns::Column;
@@ -165,8 +165,8 @@ impl State {
     fn fill(&mut self, columns: &mut Columns, goal: usize) -> Option<PacketError> {
         let window = self.stream.window();
         let StreamWindow { bytes, base, .. } = window;
-        let mut scanner = Scanner::within(bytes, base, self.position);
-        scanner.set_block(self.block);
+        let mut scanner = PacketScanner::for_window(bytes, base, self.position);
+        scanner.set_block_item_size(self.block);
         let capacity = (goal - columns.len()).min(bytes.len());
         if columns.kind.capacity() == 0 {
             *columns = Columns {
@@ -179,8 +179,8 @@ impl State {
             columns.reserve(capacity);
         }
         let error = columns.fill(&mut scanner, goal, window.limit()).err();
-        self.block = scanner.block();
-        self.position = Scanner::position(&scanner);
+        self.block = scanner.block_item_size();
+        self.position = PacketScanner::position(&scanner);
         error
     }
 

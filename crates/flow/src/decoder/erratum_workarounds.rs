@@ -11,7 +11,7 @@ use crate::event::EventKind;
 use crate::settings::Erratum;
 use crate::sink::Sink;
 use crate::stream_decoder::StreamWindow;
-use rtit_packet::{Kind, Packet, PacketError, PacketKind, Scanner};
+use rtit_packet::{Kind, Packet, PacketError, PacketKind, PacketScanner};
 
 impl Decoder {
     /// Deals with a packet of several bytes that must not be taken at its word; true if it was one.
@@ -19,7 +19,7 @@ impl Decoder {
         &mut self,
         packet: &Packet,
         stream: StreamWindow<'_>,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         sink: &mut S,
     ) -> bool {
         let offset = packet.offset as u64;
@@ -37,7 +37,7 @@ impl Decoder {
                 self.flush_awaiting_fup(0, sink);
                 self.handle_overflow(sink);
                 scanner.seek_to(packet.offset + 3);
-                scanner.set_block(None);
+                scanner.set_block_item_size(None);
                 true
             }
             // corrupt values show in the reserved bits, if at all

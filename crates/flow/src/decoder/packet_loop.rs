@@ -12,7 +12,7 @@ use crate::error::Cause;
 use crate::sink::{RunEnd, Sink};
 use crate::stream_decoder::StreamWindow;
 use crate::time::ScanPosition;
-use rtit_packet::{Kind, Packet, PacketKind, Scanner};
+use rtit_packet::{Kind, Packet, PacketKind, PacketScanner};
 
 const LOOK_AHEAD: usize = 32;
 
@@ -21,7 +21,7 @@ fn must_stop_before_next_packet(packet: &Packet, stream: StreamWindow<'_>) -> bo
     let from = packet.end().saturating_sub(stream.base);
     // what is looked at is there in any window
     let to = stream.bytes.len().min(from + LOOK_AHEAD);
-    let mut scanner = Scanner::new(stream.bytes.get(from..to).unwrap_or(&[]));
+    let mut scanner = PacketScanner::new(stream.bytes.get(from..to).unwrap_or(&[]));
     let next = std::iter::from_fn(|| scanner.next()).find(|packet| {
         !packet.as_ref().is_ok_and(|packet| {
             matches!(
@@ -82,8 +82,8 @@ impl Decoder {
             return true;
         }
         let offset = offset.min(stream.limit());
-        let mut scanner = Scanner::within(stream.bytes, stream.base, self.state.position);
-        scanner.set_block(self.state.block);
+        let mut scanner = PacketScanner::for_window(stream.bytes, stream.base, self.state.position);
+        scanner.set_block_item_size(self.state.block);
         if !self.clock.begun && scanner.position() < offset {
             self.clock.begin_stream(&ScanPosition {
                 stream,
@@ -110,12 +110,12 @@ impl Decoder {
                     }
                 }
             }
-            let block = scanner.block();
+            let block = scanner.block_item_size();
             let in_block = block.is_some();
             match scanner.next() {
                 Some(Ok(packet)) if self.must_pause_before(&packet) => {
                     scanner.seek_to(packet.offset);
-                    scanner.set_block(block);
+                    scanner.set_block_item_size(block);
                     break;
                 }
                 Some(Ok(packet))
@@ -156,7 +156,7 @@ impl Decoder {
         }
         self.interpreter.report_transition_counts(sink);
         self.state.position = scanner.position();
-        self.state.block = scanner.block();
+        self.state.block = scanner.block_item_size();
         !self.state.is_at_end && !self.interpreter.cancellation.is_cancelled()
     }
 
@@ -205,11 +205,11 @@ impl Decoder {
         &mut self,
         stream: StreamWindow<'_>,
         until: usize,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         sink: &mut S,
     ) -> bool {
-        let start = Scanner::position(scanner);
-        if scanner.block().is_some() {
+        let start = PacketScanner::position(scanner);
+        if scanner.block_item_size().is_some() {
             return false;
         }
         self.set_packet(start as u64);

@@ -22,7 +22,7 @@
 //! TIPs, by `ENOUGH_TIPS` TIPs since the last PSB of which none was deferred. They are counted from the PSB on so that
 //! decoders that start at different PSBs agree.
 
-use rtit_packet::{find_psb, PacketKind, Scanner};
+use rtit_packet::{find_psb, PacketKind, PacketScanner};
 use rtit_x86::Mode;
 
 use super::{Decoder, TracingState};
@@ -185,12 +185,12 @@ impl Decoder {
         &mut self,
         offset: usize,
         stream: StreamWindow<'_>,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
     ) {
         self.clock.invalidate_cycle_counts();
         self.state.position = offset;
         self.search_psb(stream);
-        scanner.set_block(None);
+        scanner.set_block_item_size(None);
         scanner.seek_to(self.state.position);
     }
 }

@@ -14,7 +14,7 @@ use crate::transitions::{
     tnt_outcomes, DecodeCursor, InstructionMixSum, NodeKey, StopReason, TimingEntry, TransitionLog,
     MAX_SUMMED, READ_AHEAD,
 };
-use rtit_packet::{Kind, Scanner};
+use rtit_packet::{Kind, PacketScanner};
 
 /// Limit of entries in the log.
 const MAX_LOG: usize = 1 << 13;
@@ -51,16 +51,16 @@ impl Decoder {
         &mut self,
         stream: StreamWindow<'_>,
         until: usize,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         sink: &mut S,
     ) -> FastPathResult {
-        if scanner.block().is_some()
+        if scanner.block_item_size().is_some()
             || !self.can_use_transitions()
             || !self.interpreter.transitions.prepare_for_sink(S::NEEDS)
         {
             return FastPathResult::Disallowed;
         }
-        let position = Scanner::position(scanner);
+        let position = PacketScanner::position(scanner);
         let bytes = position.checked_sub(stream.base);
         let Some(bytes) = bytes.and_then(|at| stream.bytes.get(at..)) else {
             return FastPathResult::NotHandled;
