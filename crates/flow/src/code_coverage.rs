@@ -44,7 +44,7 @@ pub fn count_instructions(
         for done in 0..run.instructions {
             let index = match indices.get(&ip) {
                 Some(&index) => Some(index),
-                None => decode_at(view, mode, ip, &mut result.instructions).inspect(|&index| {
+                None => decode_and_append(view, mode, ip, &mut result.instructions).inspect(|&index| {
                     indices.insert(ip, index);
                 }),
             };
@@ -68,20 +68,20 @@ pub fn count_instructions(
 }
 
 /// Decodes the instruction at `ip`; `None` if there is none.
-fn decode_in(view: &View, mode: Mode, ip: u64) -> Option<Instruction> {
+fn decode_from_view(view: &View, mode: Mode, ip: u64) -> Option<Instruction> {
     let mut bytes = [0; 16];
     let known = view.read(ip, &mut bytes).min(MAX_LENGTH);
     decode(bytes.get(..known)?, ip, mode).ok()
 }
 
 /// Decodes the instruction at `ip`, appends it to `instructions`, and returns its index.
-fn decode_at(
+fn decode_and_append(
     view: &View,
     mode: Mode,
     ip: u64,
     instructions: &mut Vec<InstructionCount>,
 ) -> Option<usize> {
-    let decoded = decode_in(view, mode, ip)?;
+    let decoded = decode_from_view(view, mode, ip)?;
     instructions.push(InstructionCount {
         ip,
         length: decoded.length,
@@ -93,7 +93,7 @@ fn decode_at(
 
 /// A conditional branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Conditional {
+pub struct ConditionalBranch {
     /// Index of its range.
     pub range: u32,
     pub ip: u64,
@@ -105,12 +105,12 @@ pub struct Conditional {
 /// Returns the conditional branches in ranges, given as start and size, of the code that `view` has now. A range ends
 /// before its first byte that is no instruction. After `max_instructions` instructions the search stops; then the
 /// second result is the range in which to continue, and the offset in it.
-pub fn conditionals(
+pub fn find_conditional_branches(
     view: &View,
     mode: Mode,
     ranges: impl Iterator<Item = (u64, u64)>,
     max_instructions: usize,
-) -> (Vec<Conditional>, Option<(u32, u64)>) {
+) -> (Vec<ConditionalBranch>, Option<(u32, u64)>) {
     let (mut found, mut seen) = (Vec::new(), 0);
     for ((start, size), range) in ranges.zip(0..) {
         let mut done = 0;
@@ -120,12 +120,12 @@ pub fn conditionals(
             }
             seen += 1;
             let ip = start.wrapping_add(done);
-            let Some(decoded) = decode_in(view, mode, ip) else {
+            let Some(decoded) = decode_from_view(view, mode, ip) else {
                 break;
             };
             let length = u64::from(decoded.length);
             if decoded.class == InstructionClass::Conditional {
-                found.push(Conditional {
+                found.push(ConditionalBranch {
                     range,
                     ip,
                     fall_through: ip.wrapping_add(length),
@@ -199,7 +199,7 @@ mod tests {
         space.map(0, 0x1000, code.as_slice().into());
         let whole = [(0x1000, 3), (0x1002, u64::MAX), (0x1005, 3), (0x9000, 2)];
         let view = space.view();
-        let (found, next) = conditionals(&view, Mode::Bits64, whole.into_iter(), 9);
+        let (found, next) = find_conditional_branches(&view, Mode::Bits64, whole.into_iter(), 9);
         assert_eq!(next, None);
         let rows: Vec<_> = found
             .iter()
@@ -209,7 +209,7 @@ mod tests {
             rows,
             [(0, 0x1000, 0x1002, 0x1004), (1, 0x1003, 0x1005, 0x1000),]
         );
-        let (part, next) = conditionals(&view, Mode::Bits64, whole.into_iter(), 3);
+        let (part, next) = find_conditional_branches(&view, Mode::Bits64, whole.into_iter(), 3);
         assert_eq!((part.as_slice(), next), (&found[..1], Some((1, 1))));
     }
 }

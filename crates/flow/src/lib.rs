@@ -87,33 +87,33 @@ mod time;
 mod totals;
 mod transitions;
 
-pub use address_spaces::{GuestViews, ScheduledThread, SpaceKey, Spaces};
+pub use address_spaces::{GuestViews, ScheduledThread, SpaceKey, AddressSpaces};
 pub use cancellation::CancellationToken;
 pub use code_cache::CodeCachePool;
 pub use code_coverage::{
-    conditionals, count_instructions, Conditional, InstructionCount, InstructionCounts,
+    find_conditional_branches, count_instructions, ConditionalBranch, InstructionCount, InstructionCounts,
 };
-pub use coverage_ledger::{ByteStatus, CoverageLedger, Span};
+pub use coverage_ledger::{ByteStatus, CoverageLedger, LedgerSpan};
 pub use decoder::Decoder;
-pub use edge_counter::{add_saturating, count_class, BitmapHash, EdgeCounter, EdgeFilter};
-pub use error::{Cause, ErrorClass, FlowError};
+pub use edge_counter::{add_saturating_at_255, afl_count_class, BitmapHash, EdgeCounter, EdgeFilter};
+pub use error::{ErrorCause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
 pub use hash::{mix_address, AddressMap, K};
 pub use packet_clock::PacketClock;
 pub use segments::{AdditiveDecoder, AdditiveSink, OrderedDecoder, ParallelConfig};
 pub use settings::{
-    Cpu, Erratum, FilterRanges, InitialState, Settings, TransitionLimits, MAX_RANGES,
+    CpuModel, Erratum, FilterRanges, InitialState, Settings, TransitionLimits, MAX_RANGES,
 };
 pub use sink::{
     CountingSink, LoggedTransition, RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds,
     TakenTransition, TakenTransitions,
 };
-pub use sinks::buffer_pool::{empty_buffer, recycle, BufferPoolGuard, PooledNumber};
+pub use sinks::buffer_pool::{take_empty_buffer, return_column_to_pool, BufferPoolGuard, PooledNumber};
 pub use sinks::{
-    Block, BlockIdColumns, BlockIdSink, BlockTable, BranchColumns, BranchSink, ColumnSink,
+    InstructionBlock, BlockIdColumns, BlockIdSink, BlockTable, BranchColumns, BranchSink, ColumnSink,
     HashedRun, HashedRunColumns, HashedRunSink, InstructionColumns, InstructionSink, OrderedSink,
-    PlacedEvent, Run, RunColumns, RunSink,
+    PositionedEvent, InstructionRun, RunColumns, RunSink,
 };
 pub use stream_decoder::{ReusableDecoder, StreamDecoder, StreamWindow, WindowSource};
 pub use time::{GuestTsc, TimeSettings, TimingSample};
-pub use totals::{Counts, EdgeTotal, RunTotal, Totals, DEFAULT_MAX_COUNTERS};
+pub use totals::{StreamCounts, EdgeTotal, RunTotal, Totals, DEFAULT_MAX_COUNTERS};

@@ -82,7 +82,7 @@ fn model(history: &[(u64, Step)], time: Option<u64>) -> HashMap<u64, u8> {
 
 proptest! {
     #[test]
-    fn view_reads_as_the_model(history in history(), times in prop::collection::vec(0..45u64, 0..8)) {
+    fn view_at_any_time_equals_the_model(history in history(), times in prop::collection::vec(0..45u64, 0..8)) {
         let mut times = times;
         times.sort_unstable();
         let mut view = space(&history).view();
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn fork_has_earlier_changes_and_not_later_ones(history in history(), at in 0..40u64, later in step()) {
+    fn forked_space_has_earlier_changes_only(history in history(), at in 0..40u64, later in step()) {
         let mut parent = space(&history);
         let child = parent.fork(at);
         if let Step::Map(address, bytes) = later {
@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn additions_are_readable_early_and_change_nothing() {
+fn bytes_mapped_where_nothing_was_are_readable_earlier() {
     let mut space = Space::new();
     space.map(10, 0x1000, vec![1; 16].into());
     space.map(20, 0x1010, vec![2; 16].into());
@@ -157,7 +157,7 @@ fn additions_are_readable_early_and_change_nothing() {
 }
 
 #[test]
-fn poke_reports_the_bytes_that_differ_at_its_time() {
+fn overwriting_reports_the_bytes_that_differ() {
     let mut space = Space::new();
     space.map(0, 0x1000, vec![0x90; 64].into());
     space.poke(50, 0x1008, &[0x90, 0xCC, 0xCC, 0x90]);
@@ -182,7 +182,7 @@ fn mapping_the_same_bytes_again_changes_nothing() {
 }
 
 #[test]
-fn mapping_after_removal_is_a_change_and_no_epoch() {
+fn mapping_after_unmapping_reports_a_change() {
     let mut space = Space::new();
     space.map(0, 0x1000, vec![1; 16].into());
     space.unmap(5, 0x1004, 8);
@@ -197,7 +197,7 @@ fn mapping_after_removal_is_a_change_and_no_epoch() {
 }
 
 #[test]
-fn first_mapping_after_an_empty_program_is_a_change() {
+fn first_mapping_after_exec_reports_no_further_change() {
     let mut space = Space::new();
     space.clear(5);
     space.map(6, 0x1000, vec![1; 16].into());
@@ -208,7 +208,7 @@ fn first_mapping_after_an_empty_program_is_a_change() {
 }
 
 #[test]
-fn exec_changes_all() {
+fn exec_reports_all_code_as_changed() {
     let mut space = Space::new();
     space.map(0, 0x1000, vec![1; 8].into());
     space.clear(5);
@@ -221,7 +221,7 @@ fn exec_changes_all() {
 }
 
 #[test]
-fn top_of_the_address_space_does_not_wrap() {
+fn mapping_at_the_top_of_the_address_space_does_not_wrap() {
     let mut space = Space::new();
     space.map(0, u64::MAX - 4, vec![1; 64].into());
     space.unmap(1, u64::MAX - 1, u64::MAX);

@@ -99,7 +99,7 @@ fn lines_match_addr2line() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn lines_in_chunks_are_all_lines() -> Result<(), Box<dyn Error>> {
+fn chunked_query_has_the_lines_of_one_query() -> Result<(), Box<dyn Error>> {
     let file = ReadCache::new(File::open(program())?);
     let whole = source_lines(&file, &query(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;
     let most = whole.ranges.len() / 5;
@@ -117,7 +117,7 @@ fn lines_in_chunks_are_all_lines() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn window_has_ranges_that_overlap_it() -> Result<(), Box<dyn Error>> {
+fn query_returns_the_ranges_that_overlap_its_window() -> Result<(), Box<dyn Error>> {
     let data = data()?;
     let whole =
         source_lines(data.as_slice(), &query(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;

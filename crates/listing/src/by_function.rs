@@ -258,9 +258,9 @@ impl Sink for ByFunction {
 
     #[inline]
     fn take_transition(&mut self, transition: &impl TakenTransition) {
-        if transition.generation() != self.generation {
+        if transition.transition_generation() != self.generation {
             self.clear_transitions();
-            self.generation = transition.generation();
+            self.generation = transition.transition_generation();
         }
         let id = transition.transition_id() as usize;
         match self.transitions.get_mut(id) {

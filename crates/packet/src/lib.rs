@@ -26,8 +26,8 @@ mod read;
 mod scan;
 pub mod table;
 
-pub use columns::Columns;
+pub use columns::PacketColumns;
 pub use error::PacketError;
-pub use packet::{Ip, Packet, PacketKind, Tnt};
+pub use packet::{IpPayload, Packet, PacketKind, TntPayload};
 pub use scan::{find_psb, has_psb_within, PacketScanner, PSB};
 pub use table::Kind;

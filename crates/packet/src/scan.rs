@@ -4,7 +4,7 @@ use memchr::memmem;
 
 use crate::error::PacketError;
 use crate::packet::{Packet, PacketKind};
-use crate::read::{read, short_tnt, ItemSize};
+use crate::read::{read_packet, parse_short_tnt, ItemSize};
 
 /// Reads one packet after the other and knows whether it is between BBP and BEP (section 33.4.1.1).
 ///
@@ -33,7 +33,7 @@ impl<'a> PacketScanner<'a> {
         Self::for_window(data, 0, position)
     }
 
-    /// As `at`, for a window: `data` begins at offset `base` of the stream. All offsets are those of the stream.
+    /// As `starting_at`, for a window: `data` begins at offset `base` of the stream. All offsets are those of the stream.
     pub fn for_window(data: &'a [u8], base: usize, position: usize) -> Self {
         let rest = position.checked_sub(base).and_then(|at| data.get(at..));
         Self {
@@ -45,7 +45,7 @@ impl<'a> PacketScanner<'a> {
         }
     }
 
-    /// The bytes that are scanned; byte 0 of them is at the offset that `within` was given.
+    /// The bytes that are scanned; byte 0 of them is at the offset that [`for_window`](PacketScanner::for_window) was given.
     pub fn scanned_bytes(&self) -> &'a [u8] {
         self.data
     }
@@ -56,7 +56,7 @@ impl<'a> PacketScanner<'a> {
     }
 
     /// Offset of the next packet, or of the one that could not be read.
-    pub fn position(&self) -> usize {
+    pub fn next_packet_offset(&self) -> usize {
         self.position
     }
 
@@ -70,7 +70,7 @@ impl<'a> PacketScanner<'a> {
         *self = Self::for_window(self.data, self.base, position);
     }
 
-    /// Continues inside or outside a block, as [`block`](Scanner::block) said: for scanning in parts. Sizes other than
+    /// Continues inside or outside a block, as [`block_item_size`](PacketScanner::block_item_size) said: for scanning in parts. Sizes other than
     /// 4 mean 8.
     pub fn set_block_item_size(&mut self, block: Option<u8>) {
         self.block = block.map(|size| if size == 4 { 4 } else { 8 });
@@ -93,7 +93,7 @@ impl<'a> PacketScanner<'a> {
         let &first = self.rest.first()?;
         if self.block.is_none() {
             // Most packets of most streams: worth a place in the caller's loop.
-            if let Some(tnt) = short_tnt(first) {
+            if let Some(tnt) = parse_short_tnt(first) {
                 let offset = self.position;
                 self.advance_past_packet(1);
                 return Some(Ok(Packet {
@@ -103,13 +103,13 @@ impl<'a> PacketScanner<'a> {
                 }));
             }
         }
-        Some(self.read())
+        Some(self.read_current_packet())
     }
 
     #[inline(never)]
-    fn read(&mut self) -> Result<Packet, PacketError> {
+    fn read_current_packet(&mut self) -> Result<Packet, PacketError> {
         let offset = self.position;
-        let (kind, length) = read(self.rest, offset, self.block)
+        let (kind, length) = read_packet(self.rest, offset, self.block)
             .and_then(|(kind, length)| match kind {
                 PacketKind::Psb => Ok((kind, length)),
                 _ if length > 1 && has_psb_within(self.rest, length) => {
@@ -121,7 +121,7 @@ impl<'a> PacketScanner<'a> {
         self.advance_past_packet(length);
         if let PacketKind::Bbp { sz, .. } = kind {
             self.block = Some(if sz { 4 } else { 8 });
-        } else if self.block.is_some() && kind.ends_block() {
+        } else if self.block.is_some() && kind.ends_pebs_block() {
             self.block = None;
         }
         Ok(Packet {

@@ -34,12 +34,12 @@ impl<'py> IntoPyObject<'py> for OsText {
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        os_text(py, &self.0)
+        os_text_to_str(py, &self.0)
     }
 }
 
 /// The str of `os.fsdecode`, which Python's own file names are equal to.
-pub fn os_text<'py>(py: Python<'py>, name: &OsStr) -> PyResult<Bound<'py, PyString>> {
+pub fn os_text_to_str<'py>(py: Python<'py>, name: &OsStr) -> PyResult<Bound<'py, PyString>> {
     match name.to_str().filter(|text| text.is_ascii()) {
         Some(text) => Ok(PyString::new(py, text)),
         None => {

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyIterator};
 use rtit_flow::{
-    Cpu, FilterRanges, GuestTsc, GuestViews, InitialState, ScheduledThread, Settings, SpaceKey,
-    Spaces, StreamWindow, TransitionLimits, WindowSource,
+    CpuModel, FilterRanges, GuestTsc, GuestViews, InitialState, ScheduledThread, Settings, SpaceKey,
+    AddressSpaces, StreamWindow, TransitionLimits, WindowSource,
 };
 
 use crate::arguments::{mode_of_bits, AllItems, Items};
@@ -41,10 +41,10 @@ pub struct ChunkedStream {
 }
 
 impl WindowSource for Stream {
-    fn window(&self) -> StreamWindow<'_> {
+    fn current_window(&self) -> StreamWindow<'_> {
         match self {
-            Stream::Shared(bytes) => StreamWindow::whole(bytes),
-            Stream::Copied(bytes) => StreamWindow::whole(bytes),
+            Stream::Shared(bytes) => StreamWindow::of_whole_stream(bytes),
+            Stream::Copied(bytes) => StreamWindow::of_whole_stream(bytes),
             Stream::Chunked(stream) => StreamWindow {
                 bytes: &stream.bytes,
                 base: stream.base,
@@ -142,7 +142,7 @@ pub fn settings(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
             "no_retcomp" => settings.no_retcomp = value.extract()?,
             "cpu" => {
                 let cpu: Option<(u16, u16, u8)> = value.extract()?;
-                settings.cpu = cpu.map(|(family, model, stepping)| Cpu {
+                settings.cpu = cpu.map(|(family, model, stepping)| CpuModel {
                     family,
                     model,
                     stepping,
@@ -199,7 +199,7 @@ pub type Schedule = (PyBuffer<u64>, PyBuffer<u32>, AllItems<ThreadCode>);
 
 /// The code of a stream, and the errors that can occur while it is read.
 pub struct DecoderCode {
-    pub spaces: Spaces,
+    pub spaces: AddressSpaces,
     pub errors: PendingErrors,
 }
 
@@ -208,10 +208,10 @@ impl DecoderCode {
     pub fn new(space: &Space, others: Option<&Bound<'_, PyDict>>) -> PyResult<DecoderCode> {
         let (token, interrupt) = Interrupt::new();
         let mut code = DecoderCode {
-            spaces: Spaces::new(space.inner().view()),
+            spaces: AddressSpaces::new(space.inner().view()),
             errors: vec![interrupt],
         };
-        code.spaces.set_cancellation(token);
+        code.spaces.set_cancellation_token(token);
         code.spaces.set_code_cache_pool(space.code_cache_pool());
         code.add_errors(space);
         for (key, other) in others.into_iter().flatten() {
@@ -255,7 +255,7 @@ impl DecoderCode {
                 },
                 idle: *is_certain,
             };
-            self.spaces.add_thread(thread);
+            self.spaces.add_scheduled_thread(thread);
         }
         let starts = starts.to_vec(space.py())?;
         let indices = indices.to_vec(space.py())?;
@@ -274,7 +274,7 @@ impl DecoderCode {
                 return Err(PyValueError::new_err(message));
             }
             last = start;
-            self.spaces.add_interval(start, index);
+            self.spaces.add_scheduling_interval(start, index);
         }
         Ok(())
     }
@@ -283,11 +283,11 @@ impl DecoderCode {
     pub fn set_shared(&mut self, kernel: Option<&Space>, guest: Option<&Space>) {
         if let Some(space) = kernel {
             self.add_errors(space);
-            self.spaces.set_kernel(space.inner().view());
+            self.spaces.set_kernel_view(space.inner().view());
         }
         if let Some(space) = guest {
             self.add_errors(space);
-            self.spaces.set_guest(space.inner().view());
+            self.spaces.set_guest_view(space.inner().view());
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use rtit_flow::CancellationToken;
 
-use crate::arguments::{dict_of, os_text};
+use crate::arguments::{dict_of, os_text_to_str};
 
 pyo3::import_exception!(rtit.errors, ConcurrentUseError);
 
@@ -65,7 +65,7 @@ pub fn file_error(
     value: Option<u64>,
 ) -> PyErr {
     let build = || {
-        let source = os_text(py, path.as_os_str())?;
+        let source = os_text_to_str(py, path.as_os_str())?;
         let keywords = dict_of!(py, source: source, offset: offset, value: value)?;
         let class = py.import("rtit.errors")?.getattr(class)?;
         Ok(PyErr::from_value(class.call((message,), Some(&keywords))?))

@@ -4,9 +4,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rtit_flow::{empty_buffer, BufferPoolGuard, PacketClock, StreamWindow, WindowSource};
+use rtit_flow::{take_empty_buffer, BufferPoolGuard, PacketClock, StreamWindow, WindowSource};
 use rtit_packet::table::ROWS;
-use rtit_packet::{find_psb, Columns, PacketError, PacketScanner};
+use rtit_packet::{find_psb, PacketColumns, PacketError, PacketScanner};
 
 use crate::arguments::dict_of;
 use crate::columns::Column;
@@ -78,7 +78,7 @@ impl PacketScan {
     fn timing_samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut state = self.lock()?;
         let clock = state.clock.as_mut();
-        samples_dict(py, &clock.map_or_else(Vec::new, PacketClock::take_samples))
+        samples_dict(py, &clock.map_or_else(Vec::new, PacketClock::take_timing_samples))
     }
 }
 
@@ -90,7 +90,7 @@ impl PacketScan {
 
 impl State {
     fn next<'py>(&mut self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let mut columns = Columns::default();
+        let mut columns = PacketColumns::default();
         let mut times = self.clock.is_some().then(PacketTimes::default);
         let mut bad = None;
         let mut end = self.position;
@@ -107,7 +107,7 @@ impl State {
             match error {
                 _ if columns.len() >= goal => {}
                 // A packet may continue in the next chunk.
-                None | Some(PacketError::Truncated { .. }) if !self.stream.window().last => {
+                None | Some(PacketError::Truncated { .. }) if !self.stream.current_window().last => {
                     let position = self.position;
                     self.stream.advance(py, position)?;
                 }
@@ -122,7 +122,7 @@ impl State {
             return Ok(None);
         }
         if bad.is_some() {
-            self.clock.iter_mut().for_each(PacketClock::lose_packets);
+            self.clock.iter_mut().for_each(PacketClock::note_missing_packets);
         }
         let times = times.map(|times| -> [Column; 3] {
             [
@@ -144,43 +144,43 @@ impl State {
     }
 
     /// Adds the times of the packets that have none, if there is a clock.
-    fn add_times(&mut self, columns: &Columns, times: &mut Option<PacketTimes>) {
+    fn add_times(&mut self, columns: &PacketColumns, times: &mut Option<PacketTimes>) {
         let (Some(clock), Some(times)) = (&mut self.clock, times) else {
             return;
         };
-        let window = self.stream.window();
+        let window = self.stream.current_window();
         let first = times.time.len();
         let count = columns.len() - first;
         times.time.reserve(count);
         times.cycles.reserve(count);
         times.frequency.reserve(count);
         for_each_packet(columns, first, |kind, detail, payload, offset| {
-            clock.process(kind, detail, payload, offset, window);
-            times.time.push(clock.time());
-            times.cycles.push(clock.cycles());
-            times.frequency.push(clock.frequency());
+            clock.process_packet(kind, detail, payload, offset, window);
+            times.time.push(clock.current_time());
+            times.cycles.push(clock.total_cycles());
+            times.frequency.push(clock.cycles_per_tsc_tick());
         });
     }
 
-    fn fill(&mut self, columns: &mut Columns, goal: usize) -> Option<PacketError> {
-        let window = self.stream.window();
+    fn fill(&mut self, columns: &mut PacketColumns, goal: usize) -> Option<PacketError> {
+        let window = self.stream.current_window();
         let StreamWindow { bytes, base, .. } = window;
         let mut scanner = PacketScanner::for_window(bytes, base, self.position);
         scanner.set_block_item_size(self.block);
         let capacity = (goal - columns.len()).min(bytes.len());
         if columns.kind.capacity() == 0 {
-            *columns = Columns {
-                kind: empty_buffer(capacity),
-                detail: empty_buffer(capacity),
-                offset: empty_buffer(capacity),
-                payload: empty_buffer(capacity),
+            *columns = PacketColumns {
+                kind: take_empty_buffer(capacity),
+                detail: take_empty_buffer(capacity),
+                offset: take_empty_buffer(capacity),
+                payload: take_empty_buffer(capacity),
             };
         } else {
-            columns.reserve(capacity);
+            columns.reserve_packets(capacity);
         }
-        let error = columns.fill(&mut scanner, goal, window.limit()).err();
+        let error = columns.append_packets(&mut scanner, goal, window.packet_start_limit()).err();
         self.block = scanner.block_item_size();
-        self.position = PacketScanner::position(&scanner);
+        self.position = PacketScanner::next_packet_offset(&scanner);
         error
     }
 
@@ -190,7 +190,7 @@ impl State {
         let mut start = bad_start + 1;
         self.block = None;
         self.position = loop {
-            let window = self.stream.window();
+            let window = self.stream.current_window();
             let (end, last) = (window.end(), window.last);
             if error.is_truncated() {
                 break end;
@@ -219,7 +219,7 @@ impl State {
 
 /// Calls `process` with kind, detail, payload and offset of each packet from number `first` on.
 fn for_each_packet(
-    columns: &Columns,
+    columns: &PacketColumns,
     first: usize,
     mut process: impl FnMut(rtit_packet::table::Kind, u8, u64, u64),
 ) {

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rtit_flow::{
-    Block, BranchColumns, ByteStatus, Counts, CoverageLedger, EdgeTotal, Erratum, ErrorClass,
-    InstructionColumns, RunColumns, Span, TimingSample, Totals,
+    InstructionBlock, BranchColumns, ByteStatus, StreamCounts, CoverageLedger, EdgeTotal, Erratum, ErrorClass,
+    InstructionColumns, RunColumns, LedgerSpan, TimingSample, Totals,
 };
 use rtit_packet::table::ROWS;
 
@@ -24,32 +24,32 @@ pub type LedgerRow = (
 
 /// At most `max_rows` rows from number `first` on.
 pub fn ledger_rows(ledger: &CoverageLedger, first: usize, max_rows: usize) -> Vec<LedgerRow> {
-    let row = |span: &Span| {
+    let row = |span: &LedgerSpan| {
         let error = span.error.as_ref();
         (
             span.from,
             span.to,
             span.status.name(),
-            error.map(|error| error.cause.class().name()),
+            error.map(|error| error.cause.error_class().name()),
             error.map(ToString::to_string),
             error.map(|error| error.offset),
-            error.map(|error| error.cause.value()),
+            error.map(|error| error.cause.bad_value()),
         )
     };
-    let spans = ledger.spans().iter().skip(first).take(max_rows);
+    let spans = ledger.closed_spans().iter().skip(first).take(max_rows);
     spans.map(row).collect()
 }
 
 /// `DecoderCounts`.
 pub fn counts_dict<'py>(
     py: Python<'py>,
-    counts: &Counts,
+    counts: &StreamCounts,
     ledger: &CoverageLedger,
 ) -> PyResult<Bound<'py, PyDict>> {
     let packets = ROWS
         .iter()
-        .map(|row| (row.name, counts.packets_of(row.kind)));
-    let errors = ErrorClass::ALL.map(|class| (class.name(), ledger.errors(class)));
+        .map(|row| (row.name, counts.packet_count(row.kind)));
+    let errors = ErrorClass::ALL.map(|class| (class.name(), ledger.error_count(class)));
     let errata = Erratum::ALL.map(|erratum| (erratum.name(), counts.errata[erratum as usize]));
     let statuses = [
         ByteStatus::Exact,
@@ -74,7 +74,7 @@ pub fn counts_dict<'py>(
         inactive_ticks: counts.inactive,
     )?;
     for status in statuses {
-        dict.set_item(format!("{}_bytes", status.name()), ledger.bytes(status))?;
+        dict.set_item(format!("{}_bytes", status.name()), ledger.byte_count(status))?;
     }
     Ok(dict)
 }
@@ -124,7 +124,7 @@ pub fn branches_dict(py: Python<'_>, rows: BranchColumns) -> PyResult<Bound<'_, 
     )
 }
 
-pub fn blocks_dict<'py>(py: Python<'py>, blocks: &[Block]) -> PyResult<Bound<'py, PyDict>> {
+pub fn blocks_dict<'py>(py: Python<'py>, blocks: &[InstructionBlock]) -> PyResult<Bound<'py, PyDict>> {
     dict_of!(py,
         start: column(blocks, |block| block.start),
         last: column(blocks, |block| block.last),
@@ -157,7 +157,7 @@ pub fn totals_dict(py: Python<'_>, mut totals: Totals) -> PyResult<Bound<'_, PyD
     let run_count = column(runs, |run| run.count);
     let uncounted_runs = totals.uncounted_runs();
     totals.drop_runs();
-    let dict = edges_dict(py, totals.edge_rows())?;
+    let dict = edges_dict(py, totals.iter_edges())?;
     dict.set_item("run_start", run_start)?;
     dict.set_item("run_instructions", run_instructions)?;
     dict.set_item("run_count", run_count)?;

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{
-    add_saturating, count_class, BitmapHash, ByteStatus, Cause, EdgeCounter, EdgeFilter,
+    add_saturating_at_255, afl_count_class, BitmapHash, ByteStatus, ErrorCause, EdgeCounter, EdgeFilter,
     ErrorClass, StreamWindow,
 };
 
@@ -99,13 +99,13 @@ impl ReusableDecoder {
         bytes.clear();
         append_buffer(py, &data, bytes)?;
         edges.clear();
-        decoder.start_at(initial_state(start)?);
-        let window = StreamWindow::whole(bytes);
-        decoder.begin(window);
+        decoder.set_initial_state(initial_state(start)?);
+        let window = StreamWindow::of_whole_stream(bytes);
+        decoder.begin_stream(window);
         errors.iter().for_each(|each| each.reset());
         while py.detach(|| {
             let until = decoder.position().saturating_add(SLICE_BYTES);
-            decoder.advance(window, until, edges)
+            decoder.decode_until_offset(window, until, edges)
         }) {
             check_errors(py, errors)?;
         }
@@ -117,11 +117,11 @@ impl ReusableDecoder {
             let mask = (slots.len() as u64).wrapping_sub(1);
             edges.for_each_bitmap_slot(hash, filter, mask, |index, count| {
                 if let Some(slot) = slots.get(index as usize) {
-                    slot.set(add_saturating(slot.get(), count));
+                    slot.set(add_saturating_at_255(slot.get(), count));
                 }
             });
             if classes {
-                let set_class = |slot: &Cell<u8>| slot.set(count_class(slot.get()));
+                let set_class = |slot: &Cell<u8>| slot.set(afl_count_class(slot.get()));
                 slots.iter().for_each(set_class);
             }
         }
@@ -134,7 +134,7 @@ impl ReusableDecoder {
 
     fn edges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = self.lock()?;
-        let edges = py.detach(|| state.edges.edges());
+        let edges = py.detach(|| state.edges.sorted_edges());
         edges_dict(py, edges.into_iter())
     }
 
@@ -148,7 +148,7 @@ impl ReusableDecoder {
     ) -> PyResult<()> {
         let DecoderCode { spaces, errors } = DecoderCode::new(space, spaces)?;
         let mut state = self.lock()?;
-        if !state.decoder.forget(spaces, start, end) {
+        if !state.decoder.forget_changed_code(spaces, start, end) {
             return Err(PyValueError::new_err("the keys of the spaces have changed"));
         }
         state.errors = errors;
@@ -157,12 +157,12 @@ impl ReusableDecoder {
 
     #[pyo3(signature = (first = 0, max_rows = usize::MAX))]
     fn ledger(&self, first: usize, max_rows: usize) -> PyResult<Vec<LedgerRow>> {
-        Ok(ledger_rows(self.lock()?.decoder.ledger(), first, max_rows))
+        Ok(ledger_rows(self.lock()?.decoder.coverage_ledger(), first, max_rows))
     }
 
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let decoder = &self.lock()?.decoder;
-        counts_dict(py, &decoder.counts(), decoder.ledger())
+        counts_dict(py, &decoder.counts(), decoder.coverage_ledger())
     }
 
     #[classattr]
@@ -190,7 +190,7 @@ fn summary<'py>(
     size: usize,
     decoder: &rtit_flow::ReusableDecoder,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (ledger, counts) = (decoder.ledger(), decoder.counts());
+    let (ledger, counts) = (decoder.coverage_ledger(), decoder.counts());
     let is_error = |class: &ErrorClass| {
         !matches!(
             class,
@@ -198,15 +198,15 @@ fn summary<'py>(
         )
     };
     let errors = ErrorClass::ALL.into_iter().filter(is_error);
-    let errors: u64 = errors.map(|class| ledger.errors(class)).sum();
-    let last = ledger.spans().last().and_then(|span| span.error.as_ref());
+    let errors: u64 = errors.map(|class| ledger.error_count(class)).sum();
+    let last = ledger.closed_spans().last().and_then(|span| span.error.as_ref());
     dict_of!(py,
         size: size,
-        exact: ledger.bytes(ByteStatus::Exact),
-        resumed: ledger.bytes(ByteStatus::Resumed),
-        lost: ledger.bytes(ByteStatus::Lost),
+        exact: ledger.byte_count(ByteStatus::Exact),
+        resumed: ledger.byte_count(ByteStatus::Resumed),
+        lost: ledger.byte_count(ByteStatus::Lost),
         errors: errors,
-        truncated: last.is_some_and(|error| error.cause == Cause::CutPacket),
+        truncated: last.is_some_and(|error| error.cause == ErrorCause::CutPacket),
         instructions: counts.instructions,
         branches: counts.conditional + counts.indirect + counts.returns,
     )

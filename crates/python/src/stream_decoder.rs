@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 use rtit_flow::{
     AdditiveDecoder, AdditiveSink, BlockIdSink, BlockTable, BranchSink, BufferPoolGuard,
-    CountingSink, Counts, CoverageLedger, ErrorClass, EventKind, HashedRunSink, InstructionSink,
-    OrderedDecoder, OrderedSink, ParallelConfig, RunEnd, RunSink, Settings, Sink, Spaces,
+    CountingSink, StreamCounts, CoverageLedger, ErrorClass, EventKind, HashedRunSink, InstructionSink,
+    OrderedDecoder, OrderedSink, ParallelConfig, RunEnd, RunSink, Settings, Sink, AddressSpaces,
     TimingSample, Totals,
 };
 use rtit_listing::{ByFunction, Calls, Lines, NONE};
@@ -40,7 +40,7 @@ type Serial<S> = rtit_flow::StreamDecoder<Stream, S>;
 
 /// What a decoder reports beside its results.
 struct Progress<'a> {
-    counts: Counts,
+    counts: StreamCounts,
     ledger: &'a CoverageLedger,
     /// How many scheduling intervals have begun.
     intervals_begun: usize,
@@ -71,14 +71,14 @@ impl<S: Sink + Send + 'static> Decoder for Serial<S> {
     fn progress(&self) -> Progress<'_> {
         Progress {
             counts: self.counts(),
-            ledger: self.ledger(),
-            intervals_begun: self.intervals_begun(),
+            ledger: self.coverage_ledger(),
+            intervals_begun: self.begun_interval_count(),
             visited_intervals: self.visited_intervals(),
         }
     }
 
     fn take_timing_samples(&mut self) -> Vec<TimingSample> {
-        self.take_samples()
+        self.take_timing_samples()
     }
 }
 
@@ -86,7 +86,7 @@ impl<S: AdditiveSink + 'static> Decoder for AdditiveDecoder<Stream, S> {
     fn progress(&self) -> Progress<'_> {
         Progress {
             counts: self.counts(),
-            ledger: self.ledger(),
+            ledger: self.coverage_ledger(),
             intervals_begun: 0,
             visited_intervals: self.visited_intervals(),
         }
@@ -97,7 +97,7 @@ impl<S: OrderedSink + 'static> Decoder for OrderedDecoder<Stream, S> {
     fn progress(&self) -> Progress<'_> {
         Progress {
             counts: self.counts(),
-            ledger: self.ledger(),
+            ledger: self.coverage_ledger(),
             intervals_begun: 0,
             visited_intervals: &[],
         }
@@ -106,7 +106,7 @@ impl<S: OrderedSink + 'static> Decoder for OrderedDecoder<Stream, S> {
 
 /// What is kept of a decoder at the end. There may be thousands of streams, and a decoder's code cache is large.
 struct FinishedDecoder {
-    counts: Counts,
+    counts: StreamCounts,
     ledger: CoverageLedger,
     intervals_begun: usize,
     visited_intervals: Vec<usize>,
@@ -130,7 +130,7 @@ impl Decoder for FinishedDecoder {
 
 struct Input {
     stream: Stream,
-    spaces: Spaces,
+    spaces: AddressSpaces,
     settings: Settings,
 }
 
@@ -199,7 +199,7 @@ fn other_results() -> PyErr {
 
 /// Whether results must be taken; timing samples also come without rows.
 fn is_full<S: Sink>(decoder: &mut Serial<S>) -> bool {
-    decoder.sink_mut().is_full() || decoder.samples_waiting() > MAX_TIMING_SAMPLES
+    decoder.sink_mut().is_full() || decoder.waiting_sample_count() > MAX_TIMING_SAMPLES
 }
 
 #[pyclass(frozen, module = "rtit._core")]
@@ -259,7 +259,7 @@ impl StreamDecoder {
             let Some(decoder) = decoder else {
                 return Ok(None);
             };
-            decoder.sink_mut().set_limit(max_rows.max(1));
+            decoder.sink_mut().set_row_limit(max_rows.max(1));
             self.advance(py, decoder, in_interval)?;
             let is_end = decoder.sink_mut().is_empty() && decoder.is_finished();
             (!is_end).then(|| py.detach(|| decoder.sink_mut().take_batch()))
@@ -286,8 +286,8 @@ impl StreamDecoder {
             // The window has all bytes of a round, so that no round ends before its last segment.
             let (bytes, position) = (decoder.round_bytes(), decoder.position());
             decoder.stream_mut().set_min_bytes(py, bytes, position)?;
-            py.detach(|| decoder.advance(max_rows));
-            if decoder.is_starved() {
+            py.detach(|| decoder.decode_round(max_rows));
+            if decoder.needs_more_bytes() {
                 let position = decoder.position();
                 decoder.stream_mut().advance(py, position)?;
             }
@@ -303,8 +303,8 @@ impl StreamDecoder {
         in_interval: bool,
     ) -> PyResult<()> {
         loop {
-            let has_more = !is_full(decoder) && py.detach(|| decoder.advance_by(SLICE_BYTES));
-            if has_more && decoder.is_starved() {
+            let has_more = !is_full(decoder) && py.detach(|| decoder.decode_up_to_bytes(SLICE_BYTES));
+            if has_more && decoder.needs_next_window() {
                 let position = decoder.position();
                 decoder.stream_mut().advance(py, position)?;
             }
@@ -335,8 +335,8 @@ impl StreamDecoder {
         let Some(decoder) = decoder else {
             return Ok(None);
         };
-        while py.detach(|| decoder.advance()) {
-            if decoder.is_starved() {
+        while py.detach(|| decoder.decode_round()) {
+            if decoder.needs_more_bytes() {
                 let position = decoder.position();
                 decoder.stream_mut().advance(py, position)?;
             }
@@ -436,7 +436,7 @@ impl StreamDecoder {
 
     #[pyo3(signature = (first = 0))]
     fn blocks<'py>(&self, py: Python<'py>, first: usize) -> PyResult<Bound<'py, PyDict>> {
-        blocks_dict(py, &self.block_table.since(first))
+        blocks_dict(py, &self.block_table.blocks_from_id(first))
     }
 
     fn timing_samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -557,7 +557,7 @@ impl StreamDecoder {
         let mut state = self.lock()?;
         let decoder = self.add_up::<Totals>(py, &mut state)?;
         let decoder = decoder.ok_or_else(other_results)?;
-        let totals = py.detach(|| std::mem::take(decoder.result()));
+        let totals = py.detach(|| std::mem::take(decoder.take_result()));
         state.finish(); // frees the code cache before there are columns
         totals_dict(py, totals)
     }

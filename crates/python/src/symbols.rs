@@ -14,7 +14,7 @@ use rtit_image::{
 };
 use rtit_listing::Region;
 
-use crate::arguments::{os_text, Items, OsText};
+use crate::arguments::{os_text_to_str, Items, OsText};
 use crate::columns::{column, Column};
 use crate::errors::{file_error, Interrupt, PendingError};
 
@@ -136,7 +136,7 @@ impl ElfFile {
     #[getter]
     fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let class = py.import("pathlib")?.getattr("Path")?;
-        class.call1((os_text(py, self.file.path.as_os_str())?,))
+        class.call1((os_text_to_str(py, self.file.path.as_os_str())?,))
     }
 
     #[getter]

@@ -14,7 +14,7 @@ use rtit_truth::{
     PathFinder, Run, RunsAfter, SelectedRuns, ThreadSummary, TruthReader, TruthSummary,
 };
 
-use crate::arguments::{dict_of, os_text, Items, OsText};
+use crate::arguments::{dict_of, os_text_to_str, Items, OsText};
 use crate::errors::file_error;
 
 /// Every call reads the file again, in bounded memory; of a thread only its part once `threads` was called.
@@ -168,7 +168,7 @@ impl TruthFile {
                 let Some(code) = error.raw_os_error() else {
                     return PyOSError::new_err(reason);
                 };
-                match os_text(py, self.path.as_os_str()) {
+                match os_text_to_str(py, self.path.as_os_str()) {
                     Ok(path) => PyOSError::new_err((code, reason, path.unbind())),
                     Err(error) => error,
                 }
@@ -270,9 +270,9 @@ impl Iterator for DecodedRuns {
 fn runs_of_columns(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
     let (start, instructions, hash): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>) =
         columns.extract()?;
-    let starts: Vec<u64> = numbers(&start, "start")?;
-    let counts: Vec<u32> = numbers(&instructions, "instructions")?;
-    let hashes: Vec<u64> = numbers(&hash, "hash")?;
+    let starts: Vec<u64> = column_numbers(&start, "start")?;
+    let counts: Vec<u32> = column_numbers(&instructions, "instructions")?;
+    let hashes: Vec<u64> = column_numbers(&hash, "hash")?;
     if starts.len() != counts.len() || starts.len() != hashes.len() {
         return Err(PyValueError::new_err(format!(
             "the columns differ in length: {} starts, {} instructions, {} hashes",
@@ -290,7 +290,7 @@ fn runs_of_columns(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
     Ok(rows.map(run).collect())
 }
 
-fn numbers<T: Element>(column: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
+fn column_numbers<T: Element>(column: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
     match PyBuffer::<T>::get(column) {
         Ok(buffer) => buffer.to_vec(column.py()),
         // An empty array may be at an address that is not aligned.

@@ -82,7 +82,7 @@ pub fn conditional_branches(
     let view = space.inner().view();
     let (rows, next) = py.detach(|| {
         let ranges = starts.into_iter().zip(sizes);
-        rtit_flow::conditionals(&view, mode, ranges, MAX_INSTRUCTIONS)
+        rtit_flow::find_conditional_branches(&view, mode, ranges, MAX_INSTRUCTIONS)
     });
     Ok((
         column(&rows, |row| row.range),

@@ -132,7 +132,7 @@ fn ranges_of_filters_and_stops_are_distinct() {
 
 /// Number 0 comes first, of either kind.
 #[test]
-fn range_0_replaces_all_ranges() {
+fn setting_range_0_replaces_all_ranges() {
     let records = [
         filter(0, LOW),
         stop(1, (0x2000, 0x20ff)),
@@ -201,7 +201,7 @@ fn trace_stop_ends_the_trace_for_good() {
 }
 
 #[test]
-fn range_that_is_set_again_replaces_it_and_those_after_it() {
+fn setting_a_range_again_replaces_it_and_those_after_it() {
     let mut selector = TracedPathSelector::default();
     for (sets, starts, expected) in [
         (

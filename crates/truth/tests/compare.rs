@@ -50,7 +50,7 @@ fn equal_runs_are_identical() {
 }
 
 #[test]
-fn sequential_cuts_on_either_side_are_identical() {
+fn paths_cut_at_other_instructions_are_identical() {
     let whole = [run(0x1000, 10), run(0x2000, 6)];
     let cut = [
         run(0x1000, 3),
@@ -71,7 +71,7 @@ fn sequential_cuts_on_either_side_are_identical() {
 }
 
 #[test]
-fn other_start_is_different() {
+fn path_with_another_start_is_different() {
     let truth = [run(0x1000, 5), run(0x2000, 5)];
     let Outcome::Different(difference) = exact(&truth, &[run(0x1000, 5), run(0x2004, 5)]) else {
         panic!("they differ");
@@ -88,7 +88,7 @@ fn other_start_is_different() {
 }
 
 #[test]
-fn equal_start_and_count_by_other_addresses_is_different() {
+fn path_of_equal_start_and_count_by_other_addresses_is_different() {
     let truth = [run(0x1000, 5), run(0x2000, 5), run(0x3000, 1)];
     let decoded = [
         run(0x1000, 5),

@@ -52,7 +52,7 @@ fn with(kind: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_of_a_small_file() {
+fn small_file_has_the_documented_bytes() {
     let mut bytes = Vec::new();
     let mut writer = TruthWriter::new(&mut bytes).unwrap();
     writer.begin_thread(7, 6).unwrap();
@@ -123,7 +123,7 @@ fn one_thread_is_read_from_its_extent() {
 }
 
 #[test]
-fn every_prefix_has_the_first_items() {
+fn prefix_of_a_file_has_its_first_items() {
     let bytes = sample();
     let all = items(&bytes).unwrap();
     assert_eq!(all.last(), Some(&TruthItem::Complete));
@@ -264,7 +264,7 @@ fn bad_records_are_errors() {
 }
 
 #[test]
-fn nothing_follows_an_error() {
+fn reading_stops_at_an_error() {
     let bytes = with(6, b"");
     let mut reader = TruthReader::new(bytes.as_slice()).unwrap();
     assert!(reader.next_item().is_ok());

@@ -116,7 +116,7 @@ fn decoded_iteration_after_the_open_ones_is_not_counted_as_repeated() {
 }
 
 #[test]
-fn iterations_without_a_mark_of_the_decoder_are_different() {
+fn additional_iterations_of_an_unmarked_loop_are_different() {
     let truth = cut(&executed(2, 1), &[6]);
     let decoded_runs: Vec<Run> = decoded(2)
         .into_iter()
@@ -179,7 +179,7 @@ impl PseudoRandom {
 
 /// The truth must have a cut where the loop was left. The program may return to the loop.
 #[test]
-fn cuts_of_the_truth_do_not_matter() {
+fn open_loop_is_identical_however_the_truth_is_cut() {
     let mut random = PseudoRandom(1);
     for _ in 0..2000 {
         let (mut path, mut decoded_runs, mut at, mut extra) = (vec![], vec![], 0, 0);

@@ -97,7 +97,7 @@ fn path_without_one_run_is_not_found() {
 }
 
 #[test]
-fn long_paths_are_compared_at_both_ends() {
+fn change_at_either_end_of_a_long_path_is_not_found() {
     let whole = path(1, 200_000);
     let inner = &whole[30_000..150_000];
     let truth = joined(&whole, 300, &[30_000]);
@@ -112,7 +112,7 @@ fn long_paths_are_compared_at_both_ends() {
 }
 
 #[test]
-fn path_is_found_if_the_truth_ends_shortly_before_it() {
+fn path_that_ends_shortly_after_the_truth_is_found() {
     let whole = path(5, 400);
     let part = PathFinder::from_runs(runs(&whole[100..])).unwrap();
     let found = part.find(runs(&whole[..396])).unwrap().unwrap();
@@ -120,7 +120,7 @@ fn path_is_found_if_the_truth_ends_shortly_before_it() {
 }
 
 #[test]
-fn runs_after_a_count_begin_at_a_run() {
+fn runs_after_an_instruction_count_begin_at_a_run() {
     let whole = path(9, 50);
     let passed = count(&whole[..20]);
     let left: Vec<Run> = RunsAfter::new(runs(&whole), passed)

@@ -152,7 +152,7 @@ fn most_events_take_a_fast_path() {
 }
 
 #[test]
-fn fast_paths_with_several_cycles_an_instruction() {
+fn fast_paths_equal_plain_events_at_several_cycles_an_instruction() {
     let time = TimeModel {
         cpi: 7,
         ..TimeModel::default()
@@ -255,7 +255,7 @@ fn compare_many(settings: &Settings) -> usize {
 }
 
 #[test]
-fn many_tnt_bits_at_once_equal_single_branches() {
+fn adding_many_tnt_bits_equals_single_branches() {
     let mtc = DEFAULT | ctl::MTC_EN | 3 << ctl::MTC_FREQ;
     for (ctl, period) in [(mtc, 0), (DEFAULT, 0), (mtc, 3)] {
         assert!(compare_many(&settings(ctl | period << ctl::PSB_FREQ)) > EVENTS * 2 / 3);

@@ -445,7 +445,7 @@ fn malformed_records_are_refused() {
 }
 
 #[test]
-fn record_layout() {
+fn capture_record_has_the_documented_layout() {
     let mut record = [0u8; 40];
     record[..4].copy_from_slice(&[1, 1, 5, 0]);
     record[8..16].copy_from_slice(&0x10u64.to_le_bytes());
@@ -460,7 +460,7 @@ fn record_layout() {
 }
 
 #[test]
-fn settings_by_name() {
+fn settings_can_be_set_by_name() {
     let mut settings = Settings::default();
     settings.set("ctl", "0x2008").unwrap();
     settings.set("modeexec_suppress", "False").unwrap();
@@ -518,7 +518,7 @@ fn psb_offsets(settings: &Settings) -> Vec<u64> {
 }
 
 #[test]
-fn psb_comes_each_time_the_period_is_crossed() {
+fn psb_is_emitted_at_each_multiple_of_its_period() {
     let every_2048 = with(|settings| settings.ctl &= !(15 << ctl::PSB_FREQ));
     // 29 bytes, then 673 TIPs; PSB+ has 31 bytes, then 673 and 672 TIPs come to the next multiples of 2048.
     let expected = [0, 2048, 2048 + 31 + 673 * 3, 2048 + 2 * 31 + 1345 * 3];
@@ -537,7 +537,7 @@ fn psb_comes_each_time_the_period_is_crossed() {
 }
 
 #[test]
-fn sixty_four_bits_at_once_are_ten_packets_and_four_bits() {
+fn adding_64_tnt_bits_emits_ten_packets_and_keeps_four_bits() {
     let mut unit = started(&quiet());
     let mut blocks = [(4, 0); 16].into_iter();
     assert_eq!(unit.add_tnt_bits(16, |_| blocks.next()), 64);
@@ -618,7 +618,7 @@ fn restored_unit_keeps_return_stack_and_psb_count() {
 }
 
 #[test]
-fn invalid_states_are_refused() {
+fn invalid_saved_states_are_refused() {
     let settings = with(|settings| settings.output = OutputRegion::Stop(4096));
     let mut unit = started(&settings);
     unit.call(CODE + 5, CODE + 0x100);
@@ -663,7 +663,7 @@ fn invalid_states_are_refused() {
 }
 
 #[test]
-fn records_equal_their_events() {
+fn fed_records_emit_the_bytes_of_their_events() {
     let ip = |low: u64| CODE + low;
     // Kind, flags, length, ip, target; each a cycle after the one before.
     let events: [(EventKind, u8, u16, u64, u64); 17] = [
@@ -729,7 +729,7 @@ fn records_equal_their_events() {
 }
 
 #[test]
-fn settings_accept_their_limits_only() {
+fn settings_beyond_their_limits_are_refused() {
     for (name, last, beyond) in [
         ("circular", "128", "127"),
         ("circular", "0x100000000", "0x100000001"),

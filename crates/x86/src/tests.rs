@@ -7,7 +7,7 @@ fn decode_at_0x1000(bytes: &[u8], mode: Mode) -> Instruction {
 }
 
 #[test]
-fn classes_of_64_bit_instructions() {
+fn instructions_of_64_bit_code_have_their_classes() {
     let rows: &[(&[u8], InstructionClass, u8, u64)] = &[
         (&[0x90], InstructionClass::Other, 1, 0),
         (&[0x74, 0x10], InstructionClass::Conditional, 2, 0x1012),
@@ -97,7 +97,7 @@ fn classes_of_64_bit_instructions() {
 }
 
 #[test]
-fn classes_of_32_bit_instructions() {
+fn instructions_of_32_bit_code_have_their_classes() {
     let far_jump = [0xea, 0, 0, 0, 0, 0x08, 0];
     assert_eq!(
         decode_at_0x1000(&far_jump, Mode::Bits32).class,
@@ -123,7 +123,7 @@ fn classes_of_32_bit_instructions() {
 }
 
 #[test]
-fn properties_that_a_tracer_needs() {
+fn instructions_have_the_flags_that_a_tracer_needs() {
     assert!(decode_at_0x1000(&[0xf3, 0xa4], Mode::Bits64).repeats);
     assert!(decode_at_0x1000(&[0xf2, 0xae], Mode::Bits64).repeats);
     assert!(!decode_at_0x1000(&[0xa4], Mode::Bits64).repeats);
@@ -152,7 +152,7 @@ fn properties_that_a_tracer_needs() {
 }
 
 #[test]
-fn apx_encodings() {
+fn apx_encodings_have_their_classes_and_lengths() {
     // ADD R16, RAX: REX2 with B4 set, map 0
     let got = decode_at_0x1000(&[0xd5, 0x18, 0x01, 0xc0], Mode::Bits64);
     assert_eq!((got.class, got.length), (InstructionClass::Other, 4));
@@ -182,7 +182,7 @@ fn apx_encodings() {
 }
 
 #[test]
-fn short_and_bad_bytes() {
+fn truncated_and_invalid_bytes_are_errors() {
     assert_eq!(
         decode(&[], 0, Mode::Bits64),
         Err(UndecodableReason::Truncated)
@@ -206,7 +206,7 @@ fn short_and_bad_bytes() {
 }
 
 #[test]
-fn fifteen_bytes_are_the_limit() {
+fn instruction_of_more_than_15_bytes_is_invalid() {
     let mut late = [0x66; 18];
     late[14..].copy_from_slice(&[0xd5, 0x00, 0x90, 0x90]);
     assert_eq!(

@@ -38,7 +38,7 @@ impl PoolEntries {
         self.0.iter().map(|(_, code)| code.size_in_bytes()).sum()
     }
 
-    fn take_at(&mut self, at: usize) -> CodeCache {
+    fn take_cache_at(&mut self, at: usize) -> CodeCache {
         let (_, code) = self.0.remove(at);
         POOL_BYTES.fetch_sub(code.size_in_bytes(), Ordering::Relaxed);
         code
@@ -71,7 +71,7 @@ impl CodeCachePool {
         let found = entries.0.iter().rposition(|(bytes_in_use, code)| {
             code.has_same_limits_as(empty) && bytes_in_use.has_bytes_of(view)
         })?;
-        Some(entries.take_at(found))
+        Some(entries.take_cache_at(found))
     }
 
     /// Adds a cache. Of two with the same bytes the larger one stays. If the pool is too large, its oldest caches go;
@@ -97,7 +97,7 @@ impl CodeCachePool {
             if entries.0[at].1.size_in_bytes() > code.size_in_bytes() {
                 return;
             }
-            entries.take_at(at);
+            entries.take_cache_at(at);
         }
         let room =
             |bytes: usize| Some(bytes + code.size_in_bytes()).filter(|&sum| sum <= MAX_POOL_BYTES);
@@ -109,7 +109,7 @@ impl CodeCachePool {
             if entries.0.is_empty() {
                 return;
             }
-            entries.take_at(0);
+            entries.take_cache_at(0);
         }
         entries.0.push((view, code));
     }

@@ -69,7 +69,7 @@ fn join_and_pad<'a>(bytes: &'a mut Vec<u8>, parts: &[&[u8]]) -> &'a [u8] {
 }
 
 #[test]
-fn every_opcode_with_every_modrm_and_rex() {
+fn opcodes_with_modrm_and_rex_match_iced() {
     let mut bytes = Vec::new();
     let mut known = 0u64;
     for mode in [Mode::Bits64, Mode::Bits32, Mode::Bits16] {
@@ -100,7 +100,7 @@ fn every_opcode_with_every_modrm_and_rex() {
 }
 
 #[test]
-fn every_opcode_with_a_vex_prefix() {
+fn opcodes_with_vex_prefix_match_iced() {
     let mut bytes = Vec::new();
     let mut known = 0u64;
     let mut each = |prefix: &[u8]| {
@@ -132,7 +132,7 @@ fn every_opcode_with_a_vex_prefix() {
 }
 
 #[test]
-fn targets_wrap_where_addresses_do() {
+fn branch_targets_wrap_as_in_iced() {
     for mode in [Mode::Bits64, Mode::Bits32] {
         for ip in [
             0,
@@ -165,7 +165,7 @@ fn targets_wrap_where_addresses_do() {
 
 /// Instructions of at most 15 bytes, and longer ones.
 #[test]
-fn long_instructions() {
+fn long_instructions_match_iced() {
     let mut bytes = Vec::new();
     for count in 0..15 {
         for prefix in [0x66u8, 0x2e, 0x64, 0xf3] {
@@ -196,7 +196,7 @@ fn long_instructions() {
 }
 
 #[test]
-fn random_bytes() {
+fn random_bytes_match_iced() {
     let mut state = 0x9876_5432_1abc_def1u64;
     let mut next = || {
         state ^= state << 13;
@@ -218,7 +218,7 @@ fn random_bytes() {
 
 /// Decodes the bytes of this program and of installed libraries.
 #[test]
-fn code_as_it_is_in_files() {
+fn code_of_installed_programs_matches_iced() {
     let own = std::env::current_exe().expect("this program has a file");
     let installed = [
         "/lib/x86_64-linux-gnu/libc.so.6",

@@ -34,10 +34,10 @@ fn segments_of_a_stream_without_errors_are_not_discarded() {
     let mut all =
         AdditiveDecoder::<_, CountingSink>::new(&stream[..], space.view(), &settings, config);
     let mut rounds = 1;
-    while all.advance() {
+    while all.decode_round() {
         rounds += 1;
     }
-    assert_eq!(all.ledger().spans().len(), 1);
+    assert_eq!(all.coverage_ledger().closed_spans().len(), 1);
     assert!(all.counts().instructions > 100 * 240, "{:?}", all.counts());
     // No segment was discarded, so the lead-in did not grow.
     assert_eq!((all.backoff.lead_in_psbs, rounds), (1, 3));
@@ -66,7 +66,7 @@ fn discarded_segments_take_no_counters() {
         space.map(0, at, branches.concat()[..].into());
         space.view()
     };
-    let mut spaces = Spaces::new(view(HIGH));
+    let mut spaces = AddressSpaces::new(view(HIGH));
     spaces.add_space(SpaceKey::new(0x1000, false, None), view(LOW));
     spaces.add_space(SpaceKey::new(0x2000, false, None), view(HIGH));
     // TIP.PGD; PIP; TIP.PGE 7000
@@ -106,12 +106,12 @@ fn discarded_segments_take_no_counters() {
         };
         let (stream, spaces) = (&stream[..], spaces.clone());
         let mut all = AdditiveDecoder::<_, Totals>::new(stream, spaces, &settings, config);
-        while all.advance() {}
+        while all.decode_round() {}
         assert_eq!(all.discarded.0.instructions > 0, threads > 1);
-        let totals = all.result();
+        let totals = all.take_result();
         let edges_beyond: u64 = totals.uncounted_edges().iter().sum();
         let sums = (totals.uncounted_runs(), edges_beyond);
-        (totals.runs(), totals.edges(), sums)
+        (totals.sorted_runs(), totals.sorted_edges(), sums)
     };
     let (runs, edges, _) = found(1, usize::MAX, TransitionLimits::NONE);
     for max_counters in [10_000, 60_000] {
@@ -160,20 +160,20 @@ fn counters_of_one_thread_are_bounded() {
         };
         let mut all =
             AdditiveDecoder::<_, Totals>::new(&stream[..], space.view(), &settings, config);
-        while all.advance() {
+        while all.decode_round() {
             let by_steps = all.decoders[0].counters_in_use();
             stepped = stepped.max(by_steps);
             // Those of runs and of edges, and half as many.
             assert!(by_steps + all.sink.counters_in_use() <= 2 * MAX_COUNTERS + MAX_COUNTERS / 2);
         }
-        let totals = all.result();
+        let totals = all.take_result();
         // 8,000 of either: the first place ran three times, the edge from it to itself was taken once
         assert_eq!(
-            (totals.runs().len(), totals.uncounted_runs()),
+            (totals.sorted_runs().len(), totals.uncounted_runs()),
             (MAX_COUNTERS, 8000 - 2001)
         );
         assert_eq!(
-            (totals.edges().len(), totals.uncounted_edges().iter().sum()),
+            (totals.sorted_edges().len(), totals.uncounted_edges().iter().sum()),
             (MAX_COUNTERS, 8000 - 1999)
         );
     }
@@ -208,7 +208,7 @@ fn round_with_many_counters_is_followed_by_a_short_one() {
     let mut all = AdditiveDecoder::<_, Totals>::new(&stream[..], space.view(), &settings, config);
     let mut begin = 0;
     let mut rounds = Vec::new();
-    while all.advance() {
+    while all.decode_round() {
         rounds.push((begin, (all.position() - begin).div_ceil(SEGMENT)));
         begin = all.position();
     }
