@@ -5,8 +5,8 @@
 //! something that reads its buffer take the place of `execute_program`.
 
 use rtit_flow::{
-    add_saturating_at_255, afl_count_class, BitmapHash, ByteStatus, EdgeCounter, EdgeFilter, ReusableDecoder,
-    Settings,
+    add_saturating_at_255, afl_count_class, BitmapHash, ByteStatus, EdgeCounter, EdgeFilter,
+    ReusableDecoder, Settings,
 };
 use rtit_image::Space;
 
@@ -33,8 +33,8 @@ fn main() {
 /// The input that the program was waiting for, and the number of runs that it took to find it.
 pub fn fuzz_until_crash(most: usize) -> Option<(Vec<u8>, usize)> {
     let mut space = Space::new();
-    space.map(0, BASE, CODE[..].into());
-    let mut decoder = ReusableDecoder::new(space.view(), &Settings::default());
+    space.map_bytes(0, BASE, CODE[..].into());
+    let mut decoder = ReusableDecoder::new(space.view_at_start(), &Settings::default());
     let mut hits = EdgeCounter::default();
     let mut map = vec![0u8; MAP];
     let mut seen = vec![0u8; MAP];

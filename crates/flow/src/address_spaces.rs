@@ -1,7 +1,7 @@
 //! Address spaces: which code image applies where, and which one the traced code is in.
 //!
-//! A stream of one thread usually runs in one address space, and a single [`View`] of its code is enough. Three kinds
-//! of streams need more:
+//! A stream of one thread usually runs in one address space, and a single [`SpaceView`] of its code is enough. Three
+//! kinds of streams need more:
 //!
 //! * **Kernel and guests.** PIP and VMCS packets announce CR3, NR and the VMCS pointer. A [`SpaceKey`] maps them to a
 //!   view. The kernel (upper half of the addresses) is shared by all processes, and a guest without a key of its own
@@ -9,7 +9,7 @@
 //! * **Per-CPU streams.** Several threads share the logical processor. The [`ThreadSchedule`] lists, by TSC, which
 //!   thread has it: one scheduling interval after the other. The thread selects the view where no key does.
 //!
-//! [`Spaces`] is the description that the caller builds; [`SpaceSelector`] is the state of one decoder: what the
+//! [`AddressSpaces`] is the description that the caller builds; [`SpaceSelector`] is the state of one decoder: what the
 //! packets have announced, from where on it holds, and which interval is current. Announcements take effect late: a PIP
 //! or VMCS packet only when execution next enters from elsewhere (`enter_space`), and an interval only at a TIP.PGE, a
 //! far transfer or a PSB+ (`enter_due_intervals`), since a thread switch happens in the kernel.
@@ -26,7 +26,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rtit_image::View;
+use rtit_image::SpaceView;
 
 use crate::cancellation::CancellationToken;
 use crate::code_cache::CodeCachePool;
@@ -57,7 +57,7 @@ impl SpaceKey {
 /// 0 is the default.
 #[derive(Clone, Debug)]
 pub struct AddressSpaces {
-    pub(crate) views: Vec<View>,
+    pub(crate) views: Vec<SpaceView>,
     keys: Vec<(SpaceKey, usize)>,
     schedule: Arc<ThreadSchedule>,
     shared: KernelAndGuestViews,
@@ -76,7 +76,7 @@ struct KernelAndGuestViews {
 
 impl AddressSpaces {
     /// `view` applies to every CR3 without a key, and until the first PIP.
-    pub fn new(view: View) -> AddressSpaces {
+    pub fn new(view: SpaceView) -> AddressSpaces {
         AddressSpaces {
             views: vec![view],
             keys: Vec::new(),
@@ -99,19 +99,19 @@ impl AddressSpaces {
 
     /// Sets the kernel's view: the upper half of the addresses of every process, whatever CR3 is (with page-table
     /// isolation each process has two), but not of a guest. A key takes precedence.
-    pub fn set_kernel_view(&mut self, view: View) {
+    pub fn set_kernel_view(&mut self, view: SpaceView) {
         self.shared.kernel = Some(self.add_view(view));
     }
 
     /// Sets the view of guests that have no key.
-    pub fn set_guest_view(&mut self, view: View) {
+    pub fn set_guest_view(&mut self, view: SpaceView) {
         self.shared.guest = Some(self.add_view(view));
     }
 
     /// Moves every view to the beginning of time.
     pub(crate) fn rewind_all_views(&mut self) {
         for view in &mut self.views {
-            view.advance(0);
+            view.advance_to_time(0);
         }
     }
 
@@ -123,7 +123,7 @@ impl AddressSpaces {
     /// Whether the stream cannot be decoded in parallel: a view loads pages on demand, in order and only those that are
     /// needed, or visited intervals must be reported in order.
     pub(crate) fn needs_one_thread(&self) -> bool {
-        self.views.iter().any(View::has_pager) || self.has_thread_schedule()
+        self.views.iter().any(SpaceView::has_pager) || self.has_thread_schedule()
     }
 
     /// Whether there is one view and no thread schedule.
@@ -137,7 +137,7 @@ impl AddressSpaces {
     }
 
     /// Adds a view for threads of the schedule. Returns its index.
-    pub fn add_view(&mut self, view: View) -> usize {
+    pub fn add_view(&mut self, view: SpaceView) -> usize {
         self.views.push(view);
         self.views.len() - 1
     }
@@ -155,14 +155,14 @@ impl AddressSpaces {
     }
 
     /// Adds the view for `key`. A key with a VMCS pointer takes precedence over one without.
-    pub fn add_space(&mut self, key: SpaceKey, view: View) {
+    pub fn add_space(&mut self, key: SpaceKey, view: SpaceView) {
         let index = self.add_view(view);
         self.keys.push((key, index));
     }
 }
 
-impl From<View> for AddressSpaces {
-    fn from(view: View) -> AddressSpaces {
+impl From<SpaceView> for AddressSpaces {
+    fn from(view: SpaceView) -> AddressSpaces {
         AddressSpaces::new(view)
     }
 }
@@ -170,7 +170,7 @@ impl From<View> for AddressSpaces {
 /// A thread of the schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScheduledThread {
-    /// Index of the thread's view (`Spaces::add_view`, or 0); `None`: the thread is not decoded.
+    /// Index of the thread's view (`AddressSpaces::add_view`, or 0); `None`: the thread is not decoded.
     pub view: Option<usize>,
     /// Views of the guest that the thread runs while NR is 1.
     pub guest: GuestViews,
@@ -356,7 +356,8 @@ impl SpaceSelector {
 
     /// Number of intervals that are still to begin and start at or before `time`, idle ones left out.
     pub fn count_due_intervals(&self, time: u64) -> usize {
-        self.schedule.count_due_intervals(self.intervals_begun, time)
+        self.schedule
+            .count_due_intervals(self.intervals_begun, time)
     }
 
     /// Begins all intervals that start at or before `time`. Returns whether the thread that then runs is to be decoded.
@@ -365,7 +366,8 @@ impl SpaceSelector {
             self.entries += 1;
         }
         let until = self.next_interval_start();
-        self.owners.confirm_page_table_owner(self.intervals_begun, time, until);
+        self.owners
+            .confirm_page_table_owner(self.intervals_begun, time, until);
         while self
             .schedule
             .interval_start(self.intervals_begun)

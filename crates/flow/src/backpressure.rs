@@ -16,8 +16,8 @@ use crate::event::Event;
 use crate::sink::{
     RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds, TakenTransition, TakenTransitions,
 };
-use rtit_image::View;
-use rtit_x86::Mode;
+use rtit_image::SpaceView;
+use rtit_x86::CodeMode;
 use std::collections::VecDeque;
 
 /// A call of the sink method of the same name; `RunPath`: all calls for a path.
@@ -226,11 +226,11 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
 /// that of the time when they ran; the interpreter's may have moved on before they are reported.
 #[derive(Clone, Debug)]
 pub struct UnreportedPath {
-    pub(crate) view: View,
+    pub(crate) view: SpaceView,
     /// Index of the address space.
     pub(crate) space: u32,
     pub(crate) ip: u64,
-    pub(crate) mode: Mode,
+    pub(crate) mode: CodeMode,
     pub(crate) instructions: u64,
     /// As for `Sink::extend_run` and `Sink::end_run`.
     pub(crate) time: u64,

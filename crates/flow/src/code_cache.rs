@@ -13,8 +13,8 @@
 
 use std::mem::{size_of, size_of_val};
 
-use rtit_image::{ChangedCode, View};
-use rtit_x86::{Mode, MAX_LENGTH};
+use rtit_image::{ChangedCode, SpaceView};
+use rtit_x86::{CodeMode, MAX_LENGTH};
 
 use crate::error::ErrorCause;
 use crate::hash::{self, AddressMap};
@@ -178,7 +178,11 @@ impl CodeCache {
     }
 
     #[inline]
-    pub fn fragment_of_code_range(&self, code_range: &CodeRange, mode: Mode) -> RunFragment<'_> {
+    pub fn fragment_of_code_range(
+        &self,
+        code_range: &CodeRange,
+        mode: CodeMode,
+    ) -> RunFragment<'_> {
         RunFragment {
             start: code_range.start,
             last: code_range.last,
@@ -195,7 +199,7 @@ impl CodeCache {
         &self,
         code_range: &CodeRange,
         count: usize,
-        mode: Mode,
+        mode: CodeMode,
     ) -> RunFragment<'_> {
         let lengths = self.instruction_lengths(code_range);
         let lengths = &lengths[..count.min(lengths.len())];
@@ -220,7 +224,12 @@ impl CodeCache {
     }
 
     /// Returns the node that starts at `ip`; decodes it if it is new.
-    pub fn find_or_decode_node(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, ErrorCause> {
+    pub fn find_or_decode_node(
+        &mut self,
+        view: &SpaceView,
+        ip: u64,
+        mode: CodeMode,
+    ) -> Result<u32, ErrorCause> {
         match self.nodes_by_start[mode as usize].get(&ip) {
             Some(&node) => Ok(node),
             None => self.build_node(view, ip, mode),
@@ -231,10 +240,10 @@ impl CodeCache {
     #[inline]
     pub fn find_or_decode_target(
         &mut self,
-        view: &View,
+        view: &SpaceView,
         from: u32,
         ip: u64,
-        mode: Mode,
+        mode: CodeMode,
     ) -> Result<u32, ErrorCause> {
         if self.indirect_targets.is_empty() {
             self.indirect_targets = vec![(NO_NODE, NO_NODE, 0); INDIRECT_TARGETS];
@@ -291,7 +300,11 @@ impl CodeCache {
     }
 
     /// Returns how many code ranges of a node run until a direct jump or call has a target that `matches`.
-    pub fn find_transfer_in_node(&self, node: &CodeNode, matches: impl Fn(u64) -> bool) -> Option<usize> {
+    pub fn find_transfer_in_node(
+        &self,
+        node: &CodeNode,
+        matches: impl Fn(u64) -> bool,
+    ) -> Option<usize> {
         let code_ranges = self.code_ranges(node).iter().enumerate();
         let mut transfers = code_ranges.filter(|(_, range)| range.run_end != RunEnd::Cut);
         let found = transfers.find(|&(index, _)| matches(self.target_of_code_range(node, index)));
@@ -317,7 +330,7 @@ impl CodeCache {
     }
 
     /// Returns the node, or, if it is dead, the new node at its address.
-    fn replace_dead_node(&mut self, view: &View, index: u32) -> Option<u32> {
+    fn replace_dead_node(&mut self, view: &SpaceView, index: u32) -> Option<u32> {
         let node = self.node_at(index);
         match node.end {
             NodeEnd::Dead => self.find_or_decode_node(view, node.start, node.mode).ok(),
@@ -326,7 +339,7 @@ impl CodeCache {
     }
 
     /// Returns the node after another one. `taken`: that ends in a conditional branch, which is taken.
-    pub fn successor_node(&mut self, view: &View, index: u32, taken: bool) -> Option<u32> {
+    pub fn successor_node(&mut self, view: &SpaceView, index: u32, taken: bool) -> Option<u32> {
         let node = self.node_at(index);
         let mode = node.mode;
         let (link, ip) = node.linked_successor(taken);
@@ -339,7 +352,7 @@ impl CodeCache {
     }
 
     /// Returns the node to which the RET at the end of `from` returns, given its call site.
-    pub fn node_after_return(&mut self, view: &View, from: u32, site: u32) -> Option<u32> {
+    pub fn node_after_return(&mut self, view: &SpaceView, from: u32, site: u32) -> Option<u32> {
         let mode = self.node_at(from).mode;
         let call = self.call_at_site(site)?;
         let (node, ip) = (call.node, mode.truncate_ip(call.return_ip));
@@ -399,7 +412,8 @@ impl CodeCache {
         }
         let partial = code_ranges.get(position.code_ranges);
         if let Some(code_range) = partial.filter(|_| position.instructions > 0) {
-            let fragment = self.fragment_of_code_range_prefix(code_range, position.instructions, node.mode);
+            let fragment =
+                self.fragment_of_code_range_prefix(code_range, position.instructions, node.mode);
             sink.extend_run(&fragment, time);
         }
     }
@@ -484,7 +498,7 @@ pub(crate) struct CodeNode {
     pub end: NodeEnd,
     /// The kind of the last instruction, also when the node is dead.
     pub run_end: RunEnd,
-    pub mode: Mode,
+    pub mode: CodeMode,
 }
 
 impl CodeNode {
@@ -616,7 +630,8 @@ impl CodeCache {
                     code_range.start < end && code_range.last.saturating_add(length.into()) > start
                 });
                 let hit = hit
-                    || bytes_that_may_extend_node(node).is_some_and(|(from, to)| from < end && to > start);
+                    || bytes_that_may_extend_node(node)
+                        .is_some_and(|(from, to)| from < end && to > start);
                 if hit {
                     let (mode, at) = (node.mode, node.start);
                     self.nodes[index as usize].end = NodeEnd::Dead;

@@ -52,7 +52,7 @@ use crate::time::{EstimatedClock, TimingSample, TimingSamples};
 use crate::totals::{StreamCounts, Totals};
 use rtit_image::{ChangedCode, Space};
 use rtit_packet::{find_psb, PacketKind, PacketScanner};
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 /// See the table above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +96,7 @@ enum FupPurpose {
 struct PsbPlus {
     pub offset: u64,
     pub ip: Option<u64>,
-    pub mode: Option<Mode>,
+    pub mode: Option<CodeMode>,
     pub in_transaction: Option<bool>,
 }
 
@@ -123,12 +123,12 @@ struct DecoderState {
     /// Address at which tracing was turned off; 0: not known.
     disabled_ip: u64,
     /// Mode of a MODE.Exec that applies at the next IP packet.
-    announced_mode: Option<Mode>,
+    announced_mode: Option<CodeMode>,
     /// CR3 and NR, VMCS pointer as last seen.
     last_paging: Option<u64>,
     last_vmcs: Option<u64>,
     position: usize,
-    /// As `Scanner::block`.
+    /// As `PacketScanner::block_item_size`.
     block: Option<u8>,
     /// The next PSB at or after `position` has to be found first.
     is_searching_psb: bool,
@@ -215,7 +215,7 @@ impl Decoder {
         stream: StreamWindow<'_>,
         settings: &Settings,
     ) {
-        let nothing = Interpreter::new(AddressSpaces::new(Space::new().view()), settings);
+        let nothing = Interpreter::new(AddressSpaces::new(Space::new().view_at_start()), settings);
         let mut interpreter = std::mem::replace(&mut self.interpreter, nothing);
         interpreter.reset_for_next_stream(spaces);
         *self = Decoder::begin_stream(interpreter, stream, settings);
@@ -357,7 +357,7 @@ impl Decoder {
     }
 
     /// Returns the mode from the next IP packet on.
-    fn take_announced_mode(&mut self) -> Mode {
+    fn take_announced_mode(&mut self) -> CodeMode {
         let announced = self.state.announced_mode.take();
         announced.unwrap_or(self.interpreter.mode)
     }
@@ -401,7 +401,9 @@ impl Decoder {
             if awaiting_fup.purpose == (FupPurpose::Tsx { abort: false })
                 && self.state.tracing == TracingState::Off
             {
-                self.state.pending_events.set_mode_tsx_of_next_ip(awaiting_fup.event);
+                self.state
+                    .pending_events
+                    .set_mode_tsx_of_next_ip(awaiting_fup.event);
                 return;
             }
             if awaiting_fup.purpose == FupPurpose::Exec {

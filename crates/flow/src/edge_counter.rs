@@ -68,7 +68,9 @@ impl EdgeCounter {
     /// Returns the edges, sorted.
     pub fn sorted_edges(&self) -> Vec<EdgeTotal> {
         let mut sums: CountsBy<(u64, u64, u8)> = CountsBy::default();
-        self.for_each_edge(|from, to, kind, count| add_to_count(&mut sums, (from, to, kind as u8), count));
+        self.for_each_edge(|from, to, kind, count| {
+            add_to_count(&mut sums, (from, to, kind as u8), count)
+        });
         let total = |((from, to, kind), count)| EdgeTotal {
             from,
             to,

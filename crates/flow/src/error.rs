@@ -103,7 +103,9 @@ impl ErrorCause {
             ErrorCause::Overflow => ErrorClass::HardwareLoss,
             ErrorCause::Repeats { .. } => ErrorClass::UnknownRepetitions,
             ErrorCause::AmbiguousThread { .. } => ErrorClass::AmbiguousThread,
-            ErrorCause::Unmapped { .. } | ErrorCause::Undecodable { .. } => ErrorClass::CodeNotFound,
+            ErrorCause::Unmapped { .. } | ErrorCause::Undecodable { .. } => {
+                ErrorClass::CodeNotFound
+            }
             ErrorCause::NoResults { .. }
             | ErrorCause::VmEntryOrEvent { .. }
             | ErrorCause::MovCr3OrBranch { .. } => ErrorClass::Unsupported,

@@ -21,7 +21,7 @@ mod reuse;
 
 use self::address_spaces::InactiveSpaces;
 pub(crate) use self::reuse::InterpreterSnapshot;
-use crate::address_spaces::{SpaceSelector, AddressSpaces};
+use crate::address_spaces::{AddressSpaces, SpaceSelector};
 use crate::cancellation::CancellationPoll;
 use crate::code_cache::{CodeCache, CodeCachePool, NodeEnd, NodePosition, NO_NODE};
 use crate::error::ErrorCause;
@@ -30,8 +30,8 @@ use crate::settings::{FilterRanges, Settings};
 use crate::sink::{RunEnd, Sink};
 use crate::totals::StreamCounts;
 use crate::transitions::TransitionStore;
-use rtit_image::{ChangedCode, Space, View};
-use rtit_x86::Mode;
+use rtit_image::{ChangedCode, Space, SpaceView};
+use rtit_x86::CodeMode;
 
 /// Offset and time of the current packet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +48,7 @@ const MAX_PENDING_RESULTS: u8 = 64;
 
 pub(crate) struct Interpreter {
     pub code: CodeCache,
-    pub view: View,
+    pub view: SpaceView,
     pub selector: SpaceSelector,
     pub stack: ReturnStack,
     pub counts: StreamCounts,
@@ -59,7 +59,7 @@ pub(crate) struct Interpreter {
     inactive: InactiveSpaces,
     /// The code is that of this time.
     code_time: u64,
-    pub mode: Mode,
+    pub mode: CodeMode,
     /// The node whose first instruction runs next, or `NO_NODE`: then `ip` is to be looked up.
     node: u32,
     ip: u64,
@@ -95,7 +95,7 @@ impl Interpreter {
         let (inactive, view) = InactiveSpaces::new(spaces, settings);
         Interpreter {
             code: CodeCache::new(settings.cache_limit, 0),
-            view: view.unwrap_or_else(|| Space::new().view()),
+            view: view.unwrap_or_else(|| Space::new().view_at_start()),
             selector,
             inactive,
             code_time: 0,
@@ -103,7 +103,7 @@ impl Interpreter {
             counts: StreamCounts::default(),
             packet: PacketStamp::default(),
             transitions: TransitionStore::new(settings, is_single_space),
-            mode: Mode::Bits64,
+            mode: CodeMode::Bits64,
             node: NO_NODE,
             ip: 0,
             time: 0,
@@ -152,7 +152,7 @@ impl Interpreter {
 
     /// Moves the code of the current space to `code_time`.
     fn update_code(&mut self) {
-        let changed = self.view.advance(self.code_time);
+        let changed = self.view.advance_to_time(self.code_time);
         self.invalidate_changed(&changed);
         self.take_cache_from_pool();
     }
@@ -361,7 +361,12 @@ impl Interpreter {
     }
 
     /// Applies a TIP: the next instruction that needs a target goes to `ip`, in `mode`.
-    pub fn apply_tip<S: Sink>(&mut self, sink: &mut S, ip: u64, mode: Mode) -> Result<(), ErrorCause> {
+    pub fn apply_tip<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        ip: u64,
+        mode: CodeMode,
+    ) -> Result<(), ErrorCause> {
         let path = self.find_binding_node(sink, |end| end == NodeEnd::VmEntry)?;
         let end = self.code.node_at(path.last).end;
         match end {

@@ -7,7 +7,7 @@
 //! | many short streams over the same code | [`ReusableDecoder`], with [`EdgeCounter`] and [`BitmapHash`] for a fuzzer's map |
 //! | a stream that arrives in windows | [`Decoder`] |
 //! | what became of each byte, and why something is lost | [`CoverageLedger`], [`FlowError`] |
-//! | the code, of one address space or of several | [`rtit_image::Space`], [`Spaces`] |
+//! | the code, of one address space or of several | [`rtit_image::Space`], [`AddressSpaces`] |
 //! | how the stream was made | [`Settings`] |
 //!
 //! ```
@@ -87,15 +87,18 @@ mod time;
 mod totals;
 mod transitions;
 
-pub use address_spaces::{GuestViews, ScheduledThread, SpaceKey, AddressSpaces};
+pub use address_spaces::{AddressSpaces, GuestViews, ScheduledThread, SpaceKey};
 pub use cancellation::CancellationToken;
 pub use code_cache::CodeCachePool;
 pub use code_coverage::{
-    find_conditional_branches, count_instructions, ConditionalBranch, InstructionCount, InstructionCounts,
+    count_instructions, find_conditional_branches, ConditionalBranch, InstructionCount,
+    InstructionCounts,
 };
 pub use coverage_ledger::{ByteStatus, CoverageLedger, LedgerSpan};
 pub use decoder::Decoder;
-pub use edge_counter::{add_saturating_at_255, afl_count_class, BitmapHash, EdgeCounter, EdgeFilter};
+pub use edge_counter::{
+    add_saturating_at_255, afl_count_class, BitmapHash, EdgeCounter, EdgeFilter,
+};
 pub use error::{ErrorCause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
 pub use hash::{mix_address, AddressMap, K};
@@ -108,12 +111,14 @@ pub use sink::{
     CountingSink, LoggedTransition, RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds,
     TakenTransition, TakenTransitions,
 };
-pub use sinks::buffer_pool::{take_empty_buffer, return_column_to_pool, BufferPoolGuard, PooledNumber};
+pub use sinks::buffer_pool::{
+    return_column_to_pool, take_empty_buffer, BufferPoolGuard, PooledNumber,
+};
 pub use sinks::{
-    InstructionBlock, BlockIdColumns, BlockIdSink, BlockTable, BranchColumns, BranchSink, ColumnSink,
-    HashedRun, HashedRunColumns, HashedRunSink, InstructionColumns, InstructionSink, OrderedSink,
-    PositionedEvent, InstructionRun, RunColumns, RunSink,
+    BlockIdColumns, BlockIdSink, BlockTable, BranchColumns, BranchSink, ColumnSink, HashedRun,
+    HashedRunColumns, HashedRunSink, InstructionBlock, InstructionColumns, InstructionRun,
+    InstructionSink, OrderedSink, PositionedEvent, RunColumns, RunSink,
 };
 pub use stream_decoder::{ReusableDecoder, StreamDecoder, StreamWindow, WindowSource};
 pub use time::{GuestTsc, TimeSettings, TimingSample};
-pub use totals::{StreamCounts, EdgeTotal, RunTotal, Totals, DEFAULT_MAX_COUNTERS};
+pub use totals::{EdgeTotal, RunTotal, StreamCounts, Totals, DEFAULT_MAX_COUNTERS};

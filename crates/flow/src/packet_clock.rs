@@ -1,8 +1,8 @@
 //! The clock over packets alone: for tables of packets, and to look ahead of the packets that are decoded.
 //!
 //! The duration of cycles is known only at the next packet that gives the time. So before the first CYC after such a
-//! packet the clock reads on to the next one (`EstimatedClock::look_ahead_to_next_time`), about 3.5 KB at a time, which any window
-//! of a stream contains: times do not depend on how a stream is divided into windows.
+//! packet the clock reads on to the next one (`EstimatedClock::look_ahead_to_next_time`), about 3.5 KB at a time, which
+//! any window of a stream contains: times do not depend on how a stream is divided into windows.
 
 use rtit_packet::table::ROWS;
 use rtit_packet::{Kind, PacketKind, PacketScanner};
@@ -16,7 +16,7 @@ use crate::time::{
 /// Bytes that are read ahead at a time. Any window has as many after the current packet.
 const DISTANCE: usize = MARGIN - 512;
 
-/// The clock over the packets of a stream, as in `rtit_packet::Columns`.
+/// The clock over the packets of a stream, as in `rtit_packet::PacketColumns`.
 pub struct PacketClock {
     pub(crate) clock: EstimatedClock,
     in_psb_plus: bool,
@@ -24,7 +24,7 @@ pub struct PacketClock {
     off: bool,
     /// The PSB+ has an IP.
     is_on: bool,
-    /// As `Scanner::block`.
+    /// As `PacketScanner::block_item_size`.
     block: Option<u8>,
 }
 
@@ -102,8 +102,12 @@ impl PacketClock {
             Kind::TipPgd | Kind::TraceStop => self.off = true,
             Kind::Ovf => self.note_missing_packets(),
             Kind::Pip => self.clock.in_guest = detail & 1 != 0,
-            Kind::Tsc => self.clock.apply_tsc_packet(payload, !self.in_psb_plus || self.off),
-            Kind::Tma => self.clock.apply_tma_packet(payload as u16, (payload >> 16) as u16),
+            Kind::Tsc => self
+                .clock
+                .apply_tsc_packet(payload, !self.in_psb_plus || self.off),
+            Kind::Tma => self
+                .clock
+                .apply_tma_packet(payload as u16, (payload >> 16) as u16),
             Kind::Mtc => {
                 self.clock.apply_mtc_packet(payload as u8);
             }

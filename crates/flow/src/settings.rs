@@ -5,7 +5,7 @@
 //! an unknown processor only those errata apply that the packets themselves show, or that lose instructions and invent
 //! none: a loss is better than an invented path.
 
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 use crate::time::TimeSettings;
 use crate::totals::DEFAULT_MAX_COUNTERS;
@@ -59,7 +59,7 @@ pub struct Settings {
     pub transitions: TransitionLimits,
     /// Limit of the runs, and of the edges, that have their own counter in `Totals`.
     pub max_counters: usize,
-    /// Rows have the number of the last timing sample as their time (`Decoder::take_samples`).
+    /// Rows have the number of the last timing sample as their time (`Decoder::take_timing_samples`).
     pub timing_samples: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Settings {
 pub struct InitialState {
     /// The next instruction; `None`: tracing is off.
     pub ip: Option<u64>,
-    pub mode: Mode,
+    pub mode: CodeMode,
     /// LastIP (section 33.4.2.2).
     pub last_ip: u64,
 }

@@ -6,7 +6,7 @@
 //! only counts gets transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one
 //! with `SinkNeeds::Interpreter` gets none at all.
 
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 use crate::backpressure::UnreportedPath;
 use crate::event::Event;
@@ -53,8 +53,8 @@ pub struct RunFragment<'a> {
     /// `hash::K` to the power of the number of instructions.
     pub factor: u64,
     /// Mode in which the instructions were decoded.
-    pub mode: Mode,
-    /// Index of the address space's view in `Spaces`; 0 is the default.
+    pub mode: CodeMode,
+    /// Index of the address space's view in `AddressSpaces`; 0 is the default.
     pub space: u32,
 }
 

@@ -280,9 +280,9 @@ fn sort_by_key<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
         return;
     }
     let first = counts[0].0.primary_sort_key();
-    let differ = counts
-        .iter()
-        .fold(0, |differ, &(key, _)| differ | key.primary_sort_key() ^ first);
+    let differ = counts.iter().fold(0, |differ, &(key, _)| {
+        differ | key.primary_sort_key() ^ first
+    });
     let mut to = vec![(K::default(), 0); counts.len()];
     for shift in (0..u64::BITS).step_by(DIGIT_BITS as usize) {
         if differ >> shift & DIGIT_MASK != 0 {
@@ -290,7 +290,9 @@ fn sort_by_key<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
             swap(counts, &mut to);
         }
     }
-    for same in counts.chunk_by_mut(|one, next| one.0.primary_sort_key() == next.0.primary_sort_key()) {
+    for same in
+        counts.chunk_by_mut(|one, next| one.0.primary_sort_key() == next.0.primary_sort_key())
+    {
         if same.len() > 1 {
             same.sort_unstable_by_key(|&(key, _)| key);
         }

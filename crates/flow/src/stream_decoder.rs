@@ -20,7 +20,12 @@ pub struct StreamDecoder<B, S> {
 }
 
 impl<B: WindowSource, S: Sink> StreamDecoder<B, S> {
-    pub fn with_sink(stream: B, spaces: impl Into<AddressSpaces>, settings: &Settings, sink: S) -> Self {
+    pub fn with_sink(
+        stream: B,
+        spaces: impl Into<AddressSpaces>,
+        settings: &Settings,
+        sink: S,
+    ) -> Self {
         let decoder = Decoder::new(spaces, stream.current_window(), settings);
         StreamDecoder {
             stream,
@@ -40,7 +45,8 @@ impl<B: WindowSource, S: Sink> StreamDecoder<B, S> {
 
     /// Decodes until the sink is full or the window ends; false if the stream has ended.
     pub fn decode_until_full(&mut self) -> bool {
-        self.decoder.decode_window(self.stream.current_window(), &mut self.sink)
+        self.decoder
+            .decode_window(self.stream.current_window(), &mut self.sink)
     }
 
     /// As `advance`, but pauses after about `bytes` bytes of the stream.
@@ -131,14 +137,22 @@ impl<B: WindowSource> StreamDecoder<B, Totals> {
 }
 
 impl<B: WindowSource> StreamDecoder<B, InstructionSink> {
-    pub fn for_instructions(stream: B, spaces: impl Into<AddressSpaces>, settings: &Settings) -> Self {
+    pub fn for_instructions(
+        stream: B,
+        spaces: impl Into<AddressSpaces>,
+        settings: &Settings,
+    ) -> Self {
         StreamDecoder::with_sink(stream, spaces, settings, InstructionSink::new(false))
     }
 }
 
 impl<B: WindowSource> StreamDecoder<B, HashedRunSink> {
     /// Runs with the hashes over their IPs.
-    pub fn for_hashed_runs(stream: B, spaces: impl Into<AddressSpaces>, settings: &Settings) -> Self {
+    pub fn for_hashed_runs(
+        stream: B,
+        spaces: impl Into<AddressSpaces>,
+        settings: &Settings,
+    ) -> Self {
         StreamDecoder::with_sink(stream, spaces, settings, HashedRunSink::default())
     }
 }
@@ -246,7 +260,7 @@ impl ReusableDecoder {
             .restart_with_stream(&self.spaces, stream, &self.settings);
     }
 
-    /// As `Decoder::decode_until`.
+    /// As `Decoder::decode_until_offset`.
     pub fn decode_until_offset<S: Sink>(
         &mut self,
         stream: StreamWindow<'_>,
@@ -265,7 +279,12 @@ impl ReusableDecoder {
 
     /// Drops the code from `start` to before `end`, which has changed since the last stream. `spaces`: the current
     /// code. Returns false, and does nothing, if they do not have the same keys as before.
-    pub fn forget_changed_code(&mut self, spaces: impl Into<AddressSpaces>, start: u64, end: u64) -> bool {
+    pub fn forget_changed_code(
+        &mut self,
+        spaces: impl Into<AddressSpaces>,
+        start: u64,
+        end: u64,
+    ) -> bool {
         let mut spaces = spaces.into();
         if !spaces.has_same_keys(&self.spaces) {
             return false;

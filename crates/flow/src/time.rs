@@ -240,7 +240,9 @@ impl EstimatedClock {
     pub fn apply_tsc_packet(&mut self, payload: u64, alone: bool) {
         let guest = self.settings.guest;
         let time = match self.in_guest {
-            true => guest.guest_to_host(nearest_full_tsc(payload, guest.host_to_guest(self.by_rate))),
+            true => {
+                guest.guest_to_host(nearest_full_tsc(payload, guest.host_to_guest(self.by_rate)))
+            }
             false => nearest_full_tsc(payload, self.by_rate),
         };
         if !alone && !self.has_missed_mtcs(time) {
@@ -522,7 +524,7 @@ fn nearest_full_tsc(payload: u64, to: u64) -> u64 {
 pub(crate) struct ScanPosition<'a> {
     pub stream: StreamWindow<'a>,
     pub offset: u64,
-    /// As `Scanner::block`.
+    /// As `PacketScanner::block_item_size`.
     pub block: Option<u8>,
     /// Within PSB+.
     pub in_psb_plus: bool,

@@ -5,12 +5,12 @@ mod support;
 
 use proptest::prelude::*;
 use rtit_flow::{
-    add_saturating_at_255, BitmapHash, BranchSink, ByteStatus, CountingSink, EdgeCounter, EdgeFilter,
-    EdgeTotal, HashedRunColumns, InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig,
-    ReusableDecoder, RunColumns, RunEnd, RunSink, Settings, SpaceKey, AddressSpaces, LedgerSpan, StreamDecoder,
-    TransitionLimits,
+    add_saturating_at_255, AddressSpaces, BitmapHash, BranchSink, ByteStatus, CountingSink,
+    EdgeCounter, EdgeFilter, EdgeTotal, HashedRunColumns, InstructionSink, LedgerSpan,
+    OrderedDecoder, OrderedSink, ParallelConfig, ReusableDecoder, RunColumns, RunEnd, RunSink,
+    Settings, SpaceKey, StreamDecoder, TransitionLimits,
 };
-use rtit_image::{Space, View};
+use rtit_image::{Space, SpaceView};
 use support::eager_fusion;
 
 const BASE: u64 = 0x1000;
@@ -73,7 +73,7 @@ impl SpaceProgram {
         fills.flat_map(|(_, fill)| FILL[fill]).copied().collect()
     }
 
-    fn program_view(&self) -> View {
+    fn program_view(&self) -> SpaceView {
         let mut code = Vec::new();
         for slot in 0..SLOTS {
             code.extend(self.slot_code(slot, 0));
@@ -84,11 +84,15 @@ impl SpaceProgram {
         code.extend([0xe9]);
         code.extend((-(code.len() as i32) - 4).to_le_bytes());
         let mut space = Space::new();
-        space.map(0, BASE, code.as_slice().into());
+        space.map_bytes(0, BASE, code.as_slice().into());
         for (since, slot, _) in &self.changes {
-            space.poke(*since, Self::slot_range(*slot).0, &self.slot_code(*slot, *since));
+            space.overwrite_bytes(
+                *since,
+                Self::slot_range(*slot).0,
+                &self.slot_code(*slot, *since),
+            );
         }
-        space.view()
+        space.view_at_start()
     }
 }
 
@@ -101,7 +105,10 @@ fn programs() -> impl Strategy<Value = Vec<SpaceProgram>> {
 }
 
 /// Programs with at most `max_changes` changes each, all until a time.
-fn programs_that_change(max_changes: usize, until: u64) -> impl Strategy<Value = Vec<SpaceProgram>> {
+fn programs_that_change(
+    max_changes: usize,
+    until: u64,
+) -> impl Strategy<Value = Vec<SpaceProgram>> {
     let changes = prop::collection::vec((1..=until, 0..SLOTS, slot_fills()), 0..=max_changes);
     let program = (prop::collection::vec(slot_fills(), SLOTS), changes);
     let program = program.prop_map(|(fill, mut changes)| {
@@ -181,7 +188,8 @@ fn run(
     times: &[u64],
 ) -> (ExecutedInstructions, Vec<u8>) {
     let mut stream = psb_plus_at(0, BASE, None);
-    let (mut executed, mut now, mut results) = (ExecutedInstructions::default(), 0, results.iter().cycle());
+    let (mut executed, mut now, mut results) =
+        (ExecutedInstructions::default(), 0, results.iter().cycle());
     let (mut time, mut times) = (0, times.iter().copied());
     for (index, &next) in switches.iter().enumerate() {
         let slot = index % SLOTS;
@@ -215,7 +223,7 @@ fn run(
 }
 
 fn address_spaces_of(programs: &[SpaceProgram]) -> AddressSpaces {
-    let mut spaces = AddressSpaces::new(rtit_image::Space::new().view());
+    let mut spaces = AddressSpaces::new(rtit_image::Space::new().view_at_start());
     for (number, program) in programs.iter().enumerate() {
         spaces.add_space(space_key(number), program.program_view());
     }
@@ -417,7 +425,11 @@ struct StreamResults {
     map: Vec<u8>,
 }
 
-fn interpreter_results(programs: &[SpaceProgram], stream: &[u8], settings: &Settings) -> StreamResults {
+fn interpreter_results(
+    programs: &[SpaceProgram],
+    stream: &[u8],
+    settings: &Settings,
+) -> StreamResults {
     let settings = Settings {
         transitions: TransitionLimits::NONE,
         ..*settings

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rtit_flow::{
-    AdditiveDecoder, ByteStatus, CancellationToken, ErrorCause, CountingSink, ErrorClass, FlowError,
-    HashedRunSink, OrderedDecoder, ParallelConfig, PositionedEvent, ReusableDecoder, InstructionRun, RunColumns,
-    Settings, AddressSpaces, LedgerSpan, StreamDecoder,
+    AdditiveDecoder, AddressSpaces, ByteStatus, CancellationToken, CountingSink, ErrorCause,
+    ErrorClass, FlowError, HashedRunSink, InstructionRun, LedgerSpan, OrderedDecoder,
+    ParallelConfig, PositionedEvent, ReusableDecoder, RunColumns, Settings, StreamDecoder,
 };
-use rtit_image::View;
+use rtit_image::SpaceView;
 use rtit_packet::PacketError;
 use support::{psb_plus, stream_from_ip, GrowingStream};
 
@@ -36,13 +36,13 @@ const PGE: u8 = 0x11;
 const PGD: u8 = 0x01;
 const FUP: u8 = 0x1d;
 
-fn view_of_code(code: &[u8]) -> View {
+fn view_of_code(code: &[u8]) -> SpaceView {
     let mut space = rtit_image::Space::new();
-    space.map(0, BASE, code.into());
-    space.view()
+    space.map_bytes(0, BASE, code.into());
+    space.view_at_start()
 }
 
-fn decode_ips(stream: &[u8], view: View) -> (Vec<u64>, Vec<LedgerSpan>) {
+fn decode_ips(stream: &[u8], view: SpaceView) -> (Vec<u64>, Vec<LedgerSpan>) {
     let mut flow = StreamDecoder::for_instructions(stream, view, &Settings::default());
     let mut all = Vec::new();
     while let Some(batch) = flow.next_batch(7) {
@@ -81,7 +81,10 @@ fn endless_loop_is_an_error() {
     stream.push(0x06);
     let (ips, spans) = decode_ips(&stream, view_of_code(CODE));
     assert_eq!(ips, []);
-    assert_eq!(error_causes(&spans), [ErrorCause::EndlessLoop { ip: 0x1012 }]);
+    assert_eq!(
+        error_causes(&spans),
+        [ErrorCause::EndlessLoop { ip: 0x1012 }]
+    );
 }
 
 #[test]
@@ -112,9 +115,9 @@ fn endless_loop_of_several_nodes_is_an_error() {
 #[test]
 fn changed_code_is_decoded_again() {
     let mut space = rtit_image::Space::new();
-    space.map(0, BASE, CODE.into());
+    space.map_bytes(0, BASE, CODE.into());
     // 1009 becomes jnz 100d
-    space.poke(500, 0x1009, &[0x75, 0x02]);
+    space.overwrite_bytes(500, 0x1009, &[0x75, 0x02]);
     let tsc = |time: u16| vec![0x19, time as u8, (time >> 8) as u8, 0, 0, 0, 0, 0];
     let mut stream = Vec::new();
     for time in [100, 600] {
@@ -125,7 +128,7 @@ fn changed_code_is_decoded_again() {
         stream.extend(ip_packet(FUP, if time == 100 { 0x1000 } else { 0x100d }));
         stream.push(0x01);
     }
-    let (ips, spans) = decode_ips(&stream, space.view());
+    let (ips, spans) = decode_ips(&stream, space.view_at_start());
     assert_eq!(ips, [0x1009, 0x1009]);
     assert_eq!(error_causes(&spans), []);
 }
@@ -133,15 +136,15 @@ fn changed_code_is_decoded_again() {
 #[test]
 fn code_mapped_later_is_decoded() {
     let mut space = rtit_image::Space::new();
-    space.map(0, BASE, CODE.get(..9).unwrap_or(&[]).into());
-    space.unmap(1, 0x1009, 1);
-    space.map(500, 0x1009, CODE.get(9..).unwrap_or(&[]).into());
+    space.map_bytes(0, BASE, CODE.get(..9).unwrap_or(&[]).into());
+    space.unmap_range(1, 0x1009, 1);
+    space.map_bytes(500, 0x1009, CODE.get(9..).unwrap_or(&[]).into());
     let mut stream = psb_plus(Some(0x1007));
     stream.push(0x06);
     stream.extend(psb_plus(Some(0x1007)));
     stream.extend([0x19, 0x00, 0x10, 0, 0, 0, 0, 0]);
     stream.push(0x06);
-    let (ips, _) = decode_ips(&stream, space.view());
+    let (ips, _) = decode_ips(&stream, space.view_at_start());
     assert_eq!(
         ips.get(ips.len() - 3..),
         Some(&[0x1007, 0x1008, 0x1009][..])
@@ -153,10 +156,10 @@ fn code_mapped_later_is_decoded() {
 fn code_unmapped_and_mapped_again_is_decoded_as_before() {
     // 1000: je 1002; 1002: nop; nop; 1004: nop; jmp rax
     let mut space = rtit_image::Space::new();
-    space.map(0, BASE, [0x74, 0x00, 0x90, 0x90][..].into());
-    space.map(0, 0x1004, [0x90, 0xff, 0xe0][..].into());
-    space.unmap(20, 0x1004, 3);
-    space.map(40, 0x1004, [0x90, 0xff, 0xe0][..].into());
+    space.map_bytes(0, BASE, [0x74, 0x00, 0x90, 0x90][..].into());
+    space.map_bytes(0, 0x1004, [0x90, 0xff, 0xe0][..].into());
+    space.unmap_range(20, 0x1004, 3);
+    space.map_bytes(40, 0x1004, [0x90, 0xff, 0xe0][..].into());
     let part = |time: u8| {
         let mut part = [0x02, 0x82].repeat(8);
         part.extend([0x19, time, 0, 0, 0, 0, 0, 0, 0x99, 0x01]);
@@ -166,9 +169,13 @@ fn code_unmapped_and_mapped_again_is_decoded_as_before() {
         part
     };
     let count = |stream: &[u8]| {
-        let mut flow = StreamDecoder::for_totals(stream, space.view(), &Settings::default());
+        let mut flow =
+            StreamDecoder::for_totals(stream, space.view_at_start(), &Settings::default());
         while flow.decode_until_full() {}
-        (flow.counts().instructions, decode_ips(stream, space.view()).0)
+        (
+            flow.counts().instructions,
+            decode_ips(stream, space.view_at_start()).0,
+        )
     };
     let (first, second) = (count(&part(30)), count(&part(50)));
     let both = count(&[part(30), part(50)].concat());
@@ -217,9 +224,19 @@ fn errors_have_offset_and_bad_value() {
     };
     // where the program is, packets, the offset of the bad one among them
     let cases: [(u16, &[u8], u64, ErrorCause); 4] = [
-        (0x1000, &[0x04], 0, ErrorCause::NotTakenReturn { ip: 0x100f }),
+        (
+            0x1000,
+            &[0x04],
+            0,
+            ErrorCause::NotTakenReturn { ip: 0x100f },
+        ),
         // one result is left when the PSB comes
-        (0x1000, &[0x1c, 0x06], 2, ErrorCause::ResultsLeft { count: 1 }),
+        (
+            0x1000,
+            &[0x1c, 0x06],
+            2,
+            ErrorCause::ResultsLeft { count: 1 },
+        ),
         (
             0x1005,
             &[0x2d, 0x0d, 0x10],
@@ -285,7 +302,10 @@ fn check_stream_invariants(stream: &[u8], code: &[u8]) -> Result<(), TestCaseErr
         }
         prop_assert_eq!(&joined, &rows);
         prop_assert_eq!(flow.counts().packets, whole.counts().packets);
-        prop_assert_eq!(flow.coverage_ledger().closed_spans(), whole.coverage_ledger().closed_spans());
+        prop_assert_eq!(
+            flow.coverage_ledger().closed_spans(),
+            whole.coverage_ledger().closed_spans()
+        );
     }
 
     let (ips, spans) = decode_ips(stream, view_of_code(code));
@@ -301,7 +321,8 @@ fn check_stream_invariants(stream: &[u8], code: &[u8]) -> Result<(), TestCaseErr
     for span in &spans {
         prop_assert_eq!(span.from, at);
         prop_assert!(span.to >= span.from);
-        let repeats = |error: &FlowError| error.cause.error_class() == ErrorClass::UnknownRepetitions;
+        let repeats =
+            |error: &FlowError| error.cause.error_class() == ErrorClass::UnknownRepetitions;
         if span.error.as_ref().is_some_and(repeats) {
             prop_assert!(span.from == span.to && span.status != ByteStatus::Lost);
         } else {

@@ -1,7 +1,7 @@
 //! Code bytes of an address space over time, and symbols and source lines of ELF files.
 //!
 //! Where to start: [`Space`] records changes (map, poke, unmap, clear, fork), each with its time;
-//! [`View`] is a cursor over a space that moves forward in time and answers reads; [`elf`] reads
+//! [`SpaceView`] is a cursor over a space that moves forward in time and answers reads; [`elf`] reads
 //! build ids, segments and symbols; [`Pager`] requests pages when they are needed.
 //!
 //! ```
@@ -30,12 +30,12 @@ mod space;
 mod symbols;
 mod view;
 
-pub use bytes::Bytes;
+pub use bytes::SharedBytes;
 pub use demangle::demangle;
 pub use elf::ElfError;
-pub use functions::{Function, Functions, OwnedRange};
+pub use functions::{Function, FunctionRange, Functions};
 pub use pager::{PageError, PageSource, Pager, PAGE};
 pub use source_lines::{source_line, source_lines, LineQuery, LineRange, SourceLines};
 pub use space::Space;
-pub use symbols::{join_symbols, Binding, Symbol};
-pub use view::{ChangedCode, View};
+pub use symbols::{join_symbols, Symbol, SymbolBinding};
+pub use view::{ChangedCode, SpaceView};

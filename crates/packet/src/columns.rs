@@ -1,8 +1,8 @@
 //! Packets as columns: for callers that look at millions of them.
 //!
 //! The first byte of most packets determines their kind, their length, and the position of the payload. Those are read
-//! by a table ([`FirstByteClass`]) without a branch that depends on the kind; [`Scanner`] reads the others, and all in
-//! blocks.
+//! by a table ([`FirstByteClass`]) without a branch that depends on the kind; [`PacketScanner`] reads the others, and
+//! all in blocks.
 
 use crate::error::PacketError;
 use crate::packet::PacketKind;
@@ -265,7 +265,10 @@ impl PacketStage {
 
 /// Returns the bytes before offset `until` that `scanner` has not read, and the offset of their end.
 fn unread_bytes_before<'a>(scanner: &PacketScanner<'a>, until: usize) -> (&'a [u8], usize) {
-    let (rest, begin) = (scanner.remaining_bytes(), PacketScanner::next_packet_offset(scanner));
+    let (rest, begin) = (
+        scanner.remaining_bytes(),
+        PacketScanner::next_packet_offset(scanner),
+    );
     let rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
     (rest, begin + rest.len())
 }

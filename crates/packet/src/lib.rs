@@ -11,8 +11,8 @@
 //! assert!(scanner.next().is_none());
 //! ```
 //!
-//! [`Scanner`] reads packets one by one and reports bad bytes, [`Columns`] holds many at once, [`find_psb`] finds the
-//! first position at which to begin.
+//! [`PacketScanner`] reads packets one by one and reports bad bytes, [`PacketColumns`] holds many at once, [`find_psb`]
+//! finds the first position at which to begin.
 //!
 //! `table` is generated from the Python declarations (`python -m rtit.packets.rust_table`); everything here reads
 //! headers, lengths and field positions from it.

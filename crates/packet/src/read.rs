@@ -81,8 +81,9 @@ pub(crate) fn read_packet(
             })
         }
     };
-    let ip =
-        |kind: fn(IpPayload) -> PacketKind| read_ip(rest, offset).map(|(ip, length)| (kind(ip), length));
+    let ip = |kind: fn(IpPayload) -> PacketKind| {
+        read_ip(rest, offset).map(|(ip, length)| (kind(ip), length))
+    };
     Ok(match kind {
         Kind::Tnt => {
             if block.is_some() && first & BIP.mask[0] == BIP.header[0] {

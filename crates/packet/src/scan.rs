@@ -4,7 +4,7 @@ use memchr::memmem;
 
 use crate::error::PacketError;
 use crate::packet::{Packet, PacketKind};
-use crate::read::{read_packet, parse_short_tnt, ItemSize};
+use crate::read::{parse_short_tnt, read_packet, ItemSize};
 
 /// Reads one packet after the other and knows whether it is between BBP and BEP (section 33.4.1.1).
 ///
@@ -33,7 +33,8 @@ impl<'a> PacketScanner<'a> {
         Self::for_window(data, 0, position)
     }
 
-    /// As `starting_at`, for a window: `data` begins at offset `base` of the stream. All offsets are those of the stream.
+    /// As `starting_at`, for a window: `data` begins at offset `base` of the stream. All offsets are those of the
+    /// stream.
     pub fn for_window(data: &'a [u8], base: usize, position: usize) -> Self {
         let rest = position.checked_sub(base).and_then(|at| data.get(at..));
         Self {
@@ -45,7 +46,8 @@ impl<'a> PacketScanner<'a> {
         }
     }
 
-    /// The bytes that are scanned; byte 0 of them is at the offset that [`for_window`](PacketScanner::for_window) was given.
+    /// The bytes that are scanned; byte 0 of them is at the offset that [`for_window`](PacketScanner::for_window) was
+    /// given.
     pub fn scanned_bytes(&self) -> &'a [u8] {
         self.data
     }
@@ -70,8 +72,8 @@ impl<'a> PacketScanner<'a> {
         *self = Self::for_window(self.data, self.base, position);
     }
 
-    /// Continues inside or outside a block, as [`block_item_size`](PacketScanner::block_item_size) said: for scanning in parts. Sizes other than
-    /// 4 mean 8.
+    /// Continues inside or outside a block, as [`block_item_size`](PacketScanner::block_item_size) said: for scanning
+    /// in parts. Sizes other than 4 mean 8.
     pub fn set_block_item_size(&mut self, block: Option<u8>) {
         self.block = block.map(|size| if size == 4 { 4 } else { 8 });
     }

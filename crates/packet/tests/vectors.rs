@@ -107,7 +107,10 @@ fn every_packet_of_the_chapter_is_scanned() {
         let Some(expected) = &vector.packet else {
             continue;
         };
-        let packet = scanner_for_vector(&vector, &vector.bytes).next().unwrap().unwrap();
+        let packet = scanner_for_vector(&vector, &vector.bytes)
+            .next()
+            .unwrap()
+            .unwrap();
         assert_eq!(&show_packet(&packet.kind), expected);
         assert_eq!((packet.offset, packet.length), (0, vector.bytes.len()));
         seen.insert(packet.kind.kind());
@@ -118,7 +121,10 @@ fn every_packet_of_the_chapter_is_scanned() {
 #[test]
 fn reserved_and_undefined_bytes_are_errors() {
     let mut count = 0;
-    for vector in read_vectors().iter().filter(|vector| vector.packet.is_none()) {
+    for vector in read_vectors()
+        .iter()
+        .filter(|vector| vector.packet.is_none())
+    {
         let found = scanner_for_vector(vector, &vector.bytes).next().unwrap();
         let error = found.expect_err(&format!("{:02x?}", vector.bytes));
         assert!(!error.is_truncated(), "{:02x?}: {error}", vector.bytes);
@@ -131,7 +137,10 @@ fn reserved_and_undefined_bytes_are_errors() {
 
 #[test]
 fn packet_cut_short_at_any_byte_is_truncated() {
-    for vector in read_vectors().iter().filter(|vector| vector.packet.is_some()) {
+    for vector in read_vectors()
+        .iter()
+        .filter(|vector| vector.packet.is_some())
+    {
         for end in 1..vector.bytes.len() {
             let found = scanner_for_vector(vector, &vector.bytes[..end]).next();
             assert_eq!(found, Some(Err(PacketError::Truncated { offset: 0 })));

@@ -86,7 +86,7 @@ where
 }
 
 /// The column that has `value` of each row.
-pub fn column<R: IntoIterator, T>(rows: R, value: impl Fn(R::Item) -> T) -> Column
+pub fn column_of_rows<R: IntoIterator, T>(rows: R, value: impl Fn(R::Item) -> T) -> Column
 where
     Column: From<Vec<T>>,
 {

@@ -1,7 +1,7 @@
 //! The hash against values that arbitrary-precision arithmetic gives for its definition.
 
 use rtit_truth::hash::{combine_hashes, extend_hash, mix_address, power_of_k, K};
-use rtit_truth::{PathHash, Run, RunHash};
+use rtit_truth::{PathHash, PathRun, RunHash};
 
 #[test]
 fn mix_address_has_the_computed_values() {
@@ -26,7 +26,7 @@ fn power_of_k_has_the_computed_values() {
 fn hash_of_three_instructions_has_the_computed_value() {
     let mut run = RunHash::default();
     for ip in [0x40_1000, 0x40_1003, 0x40_1008] {
-        run.push(ip);
+        run.push_instruction(ip);
     }
     assert_eq!(
         run,
@@ -45,7 +45,7 @@ fn path_hash_does_not_depend_on_how_runs_are_cut() {
         let mut chain = PathHash::default();
         for piece in path.chunks(cut) {
             let hash = piece.iter().fold(0, |hash, &ip| extend_hash(hash, ip));
-            chain.push(&Run {
+            chain.push_run(&PathRun {
                 start: piece[0],
                 instructions: piece.len() as u32,
                 hash,

@@ -2,7 +2,7 @@
 //! Python.
 //!
 //! For the same events and settings it emits the same bytes as the reference unit in `rtit.unit`, fast enough to run
-//! inside an emulator. Each thread has a `Unit` of its own.
+//! inside an emulator. Each thread has a `TraceUnit` of its own.
 //!
 //! ```
 //! use rtit_unit::{Settings, Unit};
@@ -41,4 +41,4 @@ pub use error::Error;
 pub use saved_state::{CoreState, SavedState};
 pub use settings::{LegalChoices, OutputRegion, Settings, TimeModel};
 pub use tracing_control::{AddressRange, RangeKind};
-pub use unit::Unit;
+pub use unit::TraceUnit;

@@ -11,7 +11,7 @@ use crate::error::ErrorCause;
 use crate::event::{Event, EventKind};
 use crate::sink::{RunEnd, Sink};
 use rtit_packet::{Packet, PacketKind};
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 const PAGE_FAULT: u64 = 1;
 const EXIT_QUALIFICATION: u64 = 1 << 1;
@@ -56,9 +56,9 @@ impl Decoder {
                 // without a FUP before it, it belongs to a MOV CR3 on the path to the next far branch
                 let on = match self.state.tracing {
                     // erratum BDM70: tracing may be off still
-                    TracingState::PsbOn { unannounced: None } => {
-                        self.interpreter.can_advance_past_instruction_of_kind(NodeEnd::MovCr3)
-                    }
+                    TracingState::PsbOn { unannounced: None } => self
+                        .interpreter
+                        .can_advance_past_instruction_of_kind(NodeEnd::MovCr3),
                     state => state == TracingState::On,
                 };
                 if on && self.may_be_outside_filter_ranges() {
@@ -91,7 +91,9 @@ impl Decoder {
                 if with_ip {
                     fup_purpose = Some(FupPurpose::Address);
                 } else {
-                    ip = self.advance_past_instruction_of_kind(NodeEnd::PtWrite, sink).unwrap_or(0);
+                    ip = self
+                        .advance_past_instruction_of_kind(NodeEnd::PtWrite, sink)
+                        .unwrap_or(0);
                 }
                 (E::PtWrite, payload)
             }
@@ -186,12 +188,18 @@ impl Decoder {
     }
 
     /// A packet without FUP binds to the next instruction of its kind. Returns its address, if it is on the path.
-    fn advance_past_instruction_of_kind<S: Sink>(&mut self, wanted: NodeEnd, sink: &mut S) -> Option<u64> {
+    fn advance_past_instruction_of_kind<S: Sink>(
+        &mut self,
+        wanted: NodeEnd,
+        sink: &mut S,
+    ) -> Option<u64> {
         self.confirm_tracing_enabled_by_psb_plus(sink);
         match self.state.tracing {
             TracingState::On => {
                 let before = self.interpreter.counts.instructions;
-                let found = self.interpreter.advance_past_instruction_of_kind(wanted, sink);
+                let found = self
+                    .interpreter
+                    .advance_past_instruction_of_kind(wanted, sink);
                 self.state.instructions_past_ip += self.interpreter.counts.instructions - before;
                 found
             }
@@ -205,9 +213,10 @@ impl Decoder {
         let left = u64::from(count).checked_sub(self.state.instructions_past_ip);
         self.state.instructions_past_ip = 0;
         match (self.state.tracing, left) {
-            (TracingState::On, Some(left)) => {
-                self.interpreter.advance_by_instruction_count(left, sink).unwrap_or(0)
-            }
+            (TracingState::On, Some(left)) => self
+                .interpreter
+                .advance_by_instruction_count(left, sink)
+                .unwrap_or(0),
             _ => 0,
         }
     }
@@ -271,7 +280,10 @@ impl PendingEvents {
             _ => {}
         }
         let known = event.kind == EventKind::Pwre && event.ip != 0;
-        if known || event_that_gives_address(event.kind).is_none() || self.events.len() >= MAX_PENDING {
+        if known
+            || event_that_gives_address(event.kind).is_none()
+            || self.events.len() >= MAX_PENDING
+        {
             return Some(event);
         }
         self.events.push(event);
@@ -314,10 +326,10 @@ impl PendingEvents {
 }
 
 /// The mode that MODE.Exec names (Table 33-26).
-pub(super) fn mode_from_mode_exec(csl: bool, csd: bool) -> Mode {
+pub(super) fn mode_from_mode_exec(csl: bool, csd: bool) -> CodeMode {
     match (csl, csd) {
-        (true, _) => Mode::Bits64,
-        (false, true) => Mode::Bits32,
-        (false, false) => Mode::Bits16,
+        (true, _) => CodeMode::Bits64,
+        (false, true) => CodeMode::Bits32,
+        (false, false) => CodeMode::Bits16,
     }
 }

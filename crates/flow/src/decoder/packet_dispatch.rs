@@ -1,10 +1,10 @@
 //! Packet dispatch: applies one packet to the state of tracing, and handles the packets that move execution.
 //!
 //! `dispatch_packet` separates packets that mean the same everywhere (timing), packets within a PSB+, packets of a
-//! thread that is not decoded, and all others; `dispatch_flow_packet` then chooses the handler of the packet type. A handler
-//! first completes what is pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by the state.
-//! It returns an error before it reports any instruction that the packet does not confirm; the caller then records the
-//! loss (`resynchronization`).
+//! thread that is not decoded, and all others; `dispatch_flow_packet` then chooses the handler of the packet type. A
+//! handler first completes what is pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by
+//! the state. It returns an error before it reports any instruction that the packet does not confirm; the caller then
+//! records the loss (`resynchronization`).
 
 use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
 use crate::code_cache::NodeEnd;
@@ -14,7 +14,7 @@ use crate::event::EventKind;
 use crate::settings::Erratum;
 use crate::sink::{RunEnd, Sink};
 use rtit_packet::{IpPayload, Packet, PacketKind};
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 impl Decoder {
     pub(super) fn dispatch_packet<S: Sink>(
@@ -62,7 +62,11 @@ impl Decoder {
         result
     }
 
-    fn dispatch_flow_packet<S: Sink>(&mut self, packet: &Packet, sink: &mut S) -> Result<(), ErrorCause> {
+    fn dispatch_flow_packet<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        sink: &mut S,
+    ) -> Result<(), ErrorCause> {
         let moves_execution = matches!(
             packet.kind,
             PacketKind::Tnt(_)
@@ -87,7 +91,9 @@ impl Decoder {
         }
         match packet.kind {
             PacketKind::Fup(ip) => {
-                let ip = self.decompress_ip(ip).ok_or(ErrorCause::NoIp { name: "FUP" })?;
+                let ip = self
+                    .decompress_ip(ip)
+                    .ok_or(ErrorCause::NoIp { name: "FUP" })?;
                 self.decode_fup(ip, sink)
             }
             PacketKind::Tnt(tnt) | PacketKind::Tnt64(tnt) => {
@@ -465,7 +471,12 @@ impl Decoder {
     }
 
     /// Follows execution up to the IP of a FUP.
-    fn follow_to_fup_ip<S: Sink>(&mut self, ip: u64, abort: bool, sink: &mut S) -> Result<(), ErrorCause> {
+    fn follow_to_fup_ip<S: Sink>(
+        &mut self,
+        ip: u64,
+        abort: bool,
+        sink: &mut S,
+    ) -> Result<(), ErrorCause> {
         self.interpreter.expect_no_pending_results()?;
         // the transfer before an abort may have a wrong target: nothing from there on has run
         if abort
@@ -514,7 +525,7 @@ impl Decoder {
         self.state.tracing = TracingState::Off;
     }
 
-    pub(super) fn set_operating_mode(&mut self, mode: Mode) {
+    pub(super) fn set_operating_mode(&mut self, mode: CodeMode) {
         if self.interpreter.mode != mode {
             let here = self.interpreter.next_instruction_address();
             self.interpreter

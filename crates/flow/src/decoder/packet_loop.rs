@@ -40,8 +40,8 @@ impl Decoder {
         self.decode_until_offset(stream, usize::MAX, sink)
     }
 
-    /// As `decode_window`, but also pauses at the first packet at or after `offset`, where a scheduling interval may begin,
-    /// and where the ledger of a part is full.
+    /// As `decode_window`, but also pauses at the first packet at or after `offset`, where a scheduling interval may
+    /// begin, and where the ledger of a part is full.
     pub fn decode_until_offset<S: Sink>(
         &mut self,
         stream: StreamWindow<'_>,

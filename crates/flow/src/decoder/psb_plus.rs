@@ -41,7 +41,9 @@ impl Decoder {
         };
         match packet.kind {
             PacketKind::Fup(ip) => psb_plus.ip = self.decompress_ip(ip),
-            PacketKind::ModeExec { csl, csd, .. } => psb_plus.mode = Some(mode_from_mode_exec(csl, csd)),
+            PacketKind::ModeExec { csl, csd, .. } => {
+                psb_plus.mode = Some(mode_from_mode_exec(csl, csd))
+            }
             PacketKind::ModeTsx { in_tx, .. } => psb_plus.in_transaction = Some(in_tx),
             PacketKind::Trig { .. } => self.decode_informational_packet(packet, sink)?,
             PacketKind::Pip { nr, cr3 } => {

@@ -23,7 +23,7 @@
 //! decoders that start at different PSBs agree.
 
 use rtit_packet::{find_psb, PacketKind, PacketScanner};
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 use super::{Decoder, TracingState};
 use crate::coverage_ledger::ByteStatus;
@@ -113,7 +113,7 @@ impl Decoder {
     }
 
     /// Continues at `ip` after a loss.
-    pub(super) fn resume_after_loss<S: Sink>(&mut self, ip: u64, mode: Mode, sink: &mut S) {
+    pub(super) fn resume_after_loss<S: Sink>(&mut self, ip: u64, mode: CodeMode, sink: &mut S) {
         self.ledger
             .enter_status(self.packet_offset(), ByteStatus::Resumed);
         self.start_execution_at(ip, mode, EventKind::Resumed, sink);
@@ -123,7 +123,7 @@ impl Decoder {
     pub(super) fn start_execution_at<S: Sink>(
         &mut self,
         ip: u64,
-        mode: Mode,
+        mode: CodeMode,
         kind: EventKind,
         sink: &mut S,
     ) {
@@ -171,10 +171,13 @@ impl Decoder {
             self.state.position.saturating_sub(stream.base),
         );
         let found = found.map(|at| at + stream.base);
-        self.state.is_searching_psb = !stream.last && found.is_none_or(|at| at >= stream.packet_start_limit());
+        self.state.is_searching_psb =
+            !stream.last && found.is_none_or(|at| at >= stream.packet_start_limit());
         self.state.position = match found {
             Some(at) if !self.state.is_searching_psb => at,
-            _ if self.state.is_searching_psb => self.state.position.max(stream.packet_start_limit()),
+            _ if self.state.is_searching_psb => {
+                self.state.position.max(stream.packet_start_limit())
+            }
             _ => stream.end(),
         };
         !self.state.is_searching_psb

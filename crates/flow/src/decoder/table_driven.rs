@@ -102,9 +102,12 @@ impl Decoder {
         if (cursor.offset as u64 - cursor.non_tnt_bytes) + cursor.tip_count != 0 {
             self.state.after_branch = true;
             self.state.instructions_past_ip = 0;
-            self.state.deferred_tips.count_followed_tips(cursor.tip_count);
+            self.state
+                .deferred_tips
+                .count_followed_tips(cursor.tip_count);
         }
-        self.interpreter.set_position_to_node(cursor.node.node_index());
+        self.interpreter
+            .set_position_to_node(cursor.node.node_index());
         self.deliver_transition_log(position, &cursor, stream, sink);
         scanner.seek_to(position + cursor.offset);
         if let Some(results) = remaining {
@@ -251,7 +254,8 @@ impl Decoder {
                     if self.clock.needs_lookahead_before_cyc(offset) {
                         self.clock.look_ahead_to_next_time(0, &here(offset));
                     }
-                    self.clock.apply_cyc_packet(u64::from(entry & !TimingEntry::CYC));
+                    self.clock
+                        .apply_cyc_packet(u64::from(entry & !TimingEntry::CYC));
                 } else {
                     self.clock.apply_mtc_packet(entry as u8);
                 }
@@ -271,7 +275,8 @@ impl Decoder {
         if cursor.unlogged_cycles != 0 {
             let end = (base + cursor.offset) as u64;
             if self.clock.needs_lookahead_before_cyc(end) {
-                self.clock.look_ahead_to_next_time(cursor.unlogged_cycles, &here(end));
+                self.clock
+                    .look_ahead_to_next_time(cursor.unlogged_cycles, &here(end));
             }
             self.clock.apply_cyc_packet(cursor.unlogged_cycles);
         }

@@ -2,8 +2,9 @@
 //! decoded.
 //!
 //! A thread switch happens in the kernel, so that an interval begins where execution next enters from elsewhere: at a
-//! TIP.PGE, a far transfer or a PSB+ (`Spaces::add_interval`). User code that continues across the start of an interval
-//! contradicts the schedule. Decoding pauses where an interval may begin, so that no batch mixes threads.
+//! TIP.PGE, a far transfer or a PSB+ (`AddressSpaces::add_scheduling_interval`). User code that continues across the
+//! start of an interval contradicts the schedule. Decoding pauses where an interval may begin, so that no batch mixes
+//! threads.
 //!
 //! # Ambiguous positions
 //!
@@ -167,10 +168,13 @@ impl Decoder {
             self.ambiguous.intervals_begun = begun;
             let kernel = self.ambiguous.in_kernel.then_some(self.ambiguous.last);
             let from = self.ambiguous.from.take().or(kernel);
-            if let Some(from) = from.filter(|_| !self.interpreter.selector.is_current_thread_idle()) {
+            if let Some(from) = from.filter(|_| !self.interpreter.selector.is_current_thread_idle())
+            {
                 let since = self.clock.estimate_by_rate();
-                let (offset, cause) =
-                    (packet.offset as u64, ErrorCause::AmbiguousThread { since, from });
+                let (offset, cause) = (
+                    packet.offset as u64,
+                    ErrorCause::AmbiguousThread { since, from },
+                );
                 self.ledger
                     .record_harmless_error(offset, FlowError { offset, cause });
             }

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::sink::{Sink, SinkNeeds};
 use crate::totals::{StreamCounts, Totals};
 use crate::transitions::TransitionStore;
-use rtit_image::View;
+use rtit_image::SpaceView;
 use std::mem::{replace, size_of};
 
 /// Divides the limit of one code cache: the share of all inactive spaces.
@@ -26,7 +26,7 @@ pub(super) struct SpaceCache {
 }
 
 pub(super) struct InactiveSpace {
-    pub view: View,
+    pub view: SpaceView,
     /// Created when execution first enters the space.
     pub cache: Option<Box<SpaceCache>>,
     /// Size of the cache when the space was left.
@@ -47,7 +47,7 @@ pub(super) struct InactiveSpaces {
 
 impl InactiveSpaces {
     /// Returns all spaces but the first, and the view of the first, which is the current one.
-    pub fn new(spaces: AddressSpaces, settings: &Settings) -> (InactiveSpaces, Option<View>) {
+    pub fn new(spaces: AddressSpaces, settings: &Settings) -> (InactiveSpaces, Option<SpaceView>) {
         let mut views = spaces.views.into_iter();
         let first = views.next();
         let park = |view| {
@@ -70,7 +70,7 @@ impl InactiveSpaces {
     }
 
     /// Removes and returns the view and cache of a space, which becomes the current one; `None` if there is none.
-    pub fn activate_space(&mut self, index: usize) -> Option<(View, Box<SpaceCache>)> {
+    pub fn activate_space(&mut self, index: usize) -> Option<(SpaceView, Box<SpaceCache>)> {
         let taken = self.parked.get_mut(index)?.take()?;
         self.bytes -= taken.bytes;
         let cache = taken.cache.unwrap_or_else(|| {
@@ -86,7 +86,7 @@ impl InactiveSpaces {
     /// counts are added to `sum`.
     pub fn leave_current_space(
         &mut self,
-        view: View,
+        view: SpaceView,
         cache: Box<SpaceCache>,
         next: usize,
         sum: &mut TransitionStore,
@@ -202,7 +202,8 @@ impl Interpreter {
         std::mem::swap(&mut self.view, &mut view);
         std::mem::swap(&mut self.transitions, &mut cache.transitions);
         // all spaces share one sum by address
-        self.transitions.move_address_totals_from(&mut cache.transitions);
+        self.transitions
+            .move_address_totals_from(&mut cache.transitions);
         self.inactive
             .leave_current_space(view, cache, index, &mut self.transitions);
         true
@@ -227,7 +228,11 @@ impl Interpreter {
             return;
         }
         self.transitions.report_transition_counts(&self.code, sink);
-        let give = |cache: &mut SpaceCache| cache.transitions.report_transition_counts(&cache.code, sink);
+        let give = |cache: &mut SpaceCache| {
+            cache
+                .transitions
+                .report_transition_counts(&cache.code, sink)
+        };
         self.inactive.for_each_inactive_cache(give);
     }
 

@@ -1,9 +1,9 @@
 //! Paths through several nodes: up to the instruction that a packet names, or to the next that a packet can bind to.
 //!
 //! A path crosses nodes that execution leaves without a packet. It is first followed without reporting
-//! ([`NodePath`]), as its end decides whether the packet fits; then `report_path_before_last_node` reports it. A cycle of such nodes never
-//! needs a packet and would not end: [`NodePath`] detects it. Before code that is not mapped, everything on the
-//! path has run for certain, and is reported although the packet cannot be followed.
+//! ([`NodePath`]), as its end decides whether the packet fits; then `report_path_before_last_node` reports it. A cycle
+//! of such nodes never needs a packet and would not end: [`NodePath`] detects it. Before code that is not mapped,
+//! everything on the path has run for certain, and is reported although the packet cannot be followed.
 //!
 //! # Loops without packets
 //!
@@ -115,7 +115,10 @@ impl Interpreter {
 
     /// TIP.PGD without FUP and without IP: the next branch or MOV CR3 turned tracing off. Returns that instruction's
     /// address, and the taken target if it is a conditional branch.
-    pub fn end_tracing_at_branch<S: Sink>(&mut self, sink: &mut S) -> Result<(u64, u64), ErrorCause> {
+    pub fn end_tracing_at_branch<S: Sink>(
+        &mut self,
+        sink: &mut S,
+    ) -> Result<(u64, u64), ErrorCause> {
         if let Some((path, code_ranges)) = self.first_exit_from_ranges() {
             self.counts.add_erratum(Erratum::Skl014);
             return Ok(self.end_tracing_at_transfer(&path, code_ranges, sink));
@@ -136,7 +139,11 @@ impl Interpreter {
 
     /// TIP.PGD without FUP, with an IP: the next direct branch to `ip`, or the next branch that needs a packet, turned
     /// tracing off. Returns the address of the branch.
-    pub fn end_tracing_at_target<S: Sink>(&mut self, sink: &mut S, ip: u64) -> Result<u64, ErrorCause> {
+    pub fn end_tracing_at_target<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        ip: u64,
+    ) -> Result<u64, ErrorCause> {
         let mut path = self.start_path()?;
         loop {
             let node = self.code.node_at(path.last);
@@ -184,7 +191,10 @@ impl Interpreter {
         let mut path = self.start_path().ok()?;
         loop {
             let node = self.code.node_at(path.last);
-            if let Some(code_ranges) = self.code.find_transfer_in_node(node, |ip| ranges.excludes_ip(ip)) {
+            if let Some(code_ranges) = self
+                .code
+                .find_transfer_in_node(node, |ip| ranges.excludes_ip(ip))
+            {
                 return Some((path, code_ranges));
             }
             if !node.end.continues_without_packet()
@@ -236,7 +246,11 @@ impl Interpreter {
         }
         if let (true, Some(target)) = (S::NEEDS_EDGES, target) {
             let falls = end == NodeEnd::Conditional && target != node.target;
-            let kind = if falls { RunEnd::Cut } else { end.run_end_kind() };
+            let kind = if falls {
+                RunEnd::Cut
+            } else {
+                end.run_end_kind()
+            };
             sink.add_edge(self.last_ip(path.last), target, kind);
         }
         self.count_transfer(end);
@@ -244,7 +258,11 @@ impl Interpreter {
 
     /// A packet without FUP binds to the next instruction of its kind, here `wanted`, if it comes before anything
     /// that needs a packet; a PIP may also be that of a VM entry. Returns its address.
-    pub fn advance_past_instruction_of_kind<S: Sink>(&mut self, wanted: NodeEnd, sink: &mut S) -> Option<u64> {
+    pub fn advance_past_instruction_of_kind<S: Sink>(
+        &mut self,
+        wanted: NodeEnd,
+        sink: &mut S,
+    ) -> Option<u64> {
         let path = self.find_binding_node(sink, |end| {
             end == wanted || (end == NodeEnd::VmEntry && wanted == NodeEnd::MovCr3)
         });
@@ -264,7 +282,11 @@ impl Interpreter {
     }
 
     /// Advances by `count` instructions, if no packet is needed in between. Returns the address of the next.
-    pub fn advance_by_instruction_count<S: Sink>(&mut self, count: u64, sink: &mut S) -> Option<u64> {
+    pub fn advance_by_instruction_count<S: Sink>(
+        &mut self,
+        count: u64,
+        sink: &mut S,
+    ) -> Option<u64> {
         self.expect_no_pending_results().ok()?;
         let mut left = count;
         let mut path = self.start_path().ok()?;
@@ -371,7 +393,12 @@ impl Interpreter {
             return false;
         };
         for left in (0..=path.nodes).rev() {
-            if !self.code.calls_of_node(self.code.node_at(index)).1.is_empty() {
+            if !self
+                .code
+                .calls_of_node(self.code.node_at(index))
+                .1
+                .is_empty()
+            {
                 return true;
             }
             match self.next_node_without_packet(index) {

@@ -6,14 +6,14 @@
 //! (`drop_changed_code`), and such a cache is not given to other streams, as more may have changed than was reported.
 
 use super::Interpreter;
-use crate::address_spaces::{SpaceSelector, AddressSpaces};
+use crate::address_spaces::{AddressSpaces, SpaceSelector};
 use crate::cancellation::CancellationPoll;
 use crate::code_cache::CodeCache;
 use crate::return_stack::ReturnStack;
 use crate::totals::StreamCounts;
 use crate::transitions::TransitionStore;
-use rtit_image::{ChangedCode, View};
-use rtit_x86::Mode;
+use rtit_image::{ChangedCode, SpaceView};
+use rtit_x86::CodeMode;
 
 impl Interpreter {
     /// Prepares for a stream with a known initial position.
@@ -44,7 +44,7 @@ impl Interpreter {
         self.selector.reset_for_next_stream();
         self.counts = StreamCounts::default();
         self.code_time = 0;
-        self.mode = Mode::Bits64;
+        self.mode = CodeMode::Bits64;
         self.has_deferred_tips = false;
         self.is_elsewhere = false;
         self.switched_at = None;
@@ -73,7 +73,12 @@ impl Interpreter {
     }
 
     /// Drops changed code. `spaces`: the current code; `before`: that of the last stream.
-    pub fn drop_changed_code(&mut self, before: &AddressSpaces, spaces: &AddressSpaces, changed: &ChangedCode) {
+    pub fn drop_changed_code(
+        &mut self,
+        before: &AddressSpaces,
+        spaces: &AddressSpaces,
+        changed: &ChangedCode,
+    ) {
         self.cancellation = CancellationPoll::new(spaces.cancellation.clone());
         // more may have changed than was reported, so other streams must not get this cache
         self.cache_pool = None;
@@ -100,7 +105,7 @@ impl Interpreter {
     fn for_each_space(
         &mut self,
         spaces: &AddressSpaces,
-        mut each: impl FnMut(Option<(&mut CodeCache, &mut TransitionStore)>, &mut View, &View),
+        mut each: impl FnMut(Option<(&mut CodeCache, &mut TransitionStore)>, &mut SpaceView, &SpaceView),
     ) {
         let current = self.inactive.current;
         for (index, first) in spaces.views.iter().enumerate() {
@@ -133,7 +138,7 @@ impl Drop for Interpreter {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct InterpreterSnapshot {
     ip: u64,
-    mode: Mode,
+    mode: CodeMode,
     time: u64,
     code_time: u64,
     /// Addresses after calls, the oldest first.
@@ -205,7 +210,7 @@ impl Interpreter {
                 self.view = view.clone();
                 self.invalidate_changed(&ChangedCode::All);
             }
-            let changed = self.view.advance_to(changes);
+            let changed = self.view.advance_to_change_count(changes);
             self.invalidate_changed(&changed);
         }
         self.switch_to_space(snapshot.current);

@@ -216,10 +216,11 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
 
     fn plan_next_round(&self, window: StreamWindow<'_>) -> Vec<StreamSegment> {
         let position = self.snapshot.snapshot_position();
-        let count = match self.backoff.should_divide_next_round() && !self.snapshot.is_searching_psb() {
-            true => self.config.round_segments(self.segments_per_thread),
-            false => 1,
-        };
+        let count =
+            match self.backoff.should_divide_next_round() && !self.snapshot.is_searching_psb() {
+                true => self.config.round_segments(self.segments_per_thread),
+                false => 1,
+            };
         if count < 2 {
             let size = self.config.round_bytes();
             return vec![StreamSegment::undivided_segment(position, size)];
@@ -267,8 +268,8 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
         }
     }
 
-    /// The scheduling intervals (`Spaces::add_interval`) in which any code ran, in order; 0 is the time before the
-    /// first.
+    /// The scheduling intervals (`AddressSpaces::add_scheduling_interval`) in which any code ran, in order; 0 is the
+    /// time before the first.
     pub fn visited_intervals(&self) -> &[usize] {
         self.decoders
             .first()
@@ -365,7 +366,12 @@ impl SegmentInput<'_> {
     }
 
     /// Decodes to the first packet at or after `until`, or until the ledger is full; resumes after every pause.
-    fn decode_until_offset<S: AdditiveSink>(&self, decoder: &mut Decoder, until: usize, sink: &mut S) {
+    fn decode_until_offset<S: AdditiveSink>(
+        &self,
+        decoder: &mut Decoder,
+        until: usize,
+        sink: &mut S,
+    ) {
         while decoder.decode_until_offset(self.window, until, sink)
             && decoder.is_paused()
             && decoder.next_packet_position() < until

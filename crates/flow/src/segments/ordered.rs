@@ -92,7 +92,11 @@ struct SegmentInput<'a, S: OrderedSink> {
 impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     /// Returns whether a stream can be divided. It cannot if pages are requested in order, threads are attributed by
     /// scheduling intervals, or timing samples are numbered.
-    pub fn can_divide(spaces: &AddressSpaces, settings: &Settings, config: &ParallelConfig) -> bool {
+    pub fn can_divide(
+        spaces: &AddressSpaces,
+        settings: &Settings,
+        config: &ParallelConfig,
+    ) -> bool {
         config.threads > 1 && !spaces.needs_one_thread() && !settings.timing_samples
     }
 
@@ -309,7 +313,8 @@ impl<S: OrderedSink> SegmentWorker<S> {
         self.decoder.limit_segment_ledger(input.max_ledger_entries);
         self.decoder
             .restore_snapshot(&state.snapshot.for_later_psb(psb), input.spaces);
-        self.sink.resume_from_sink_state(&S::known_sink_state_later(&state.sink));
+        self.sink
+            .resume_from_sink_state(&S::known_sink_state_later(&state.sink));
         self.collect_batches(input, segment.cut, usize::MAX, |_| ());
         let state_at_cut = self.sink.sink_state();
         self.sink.resume_from_sink_state(&state_at_cut);
@@ -329,7 +334,11 @@ impl<S: OrderedSink> SegmentWorker<S> {
         self.decode_and_record_until(input, until)
     }
 
-    fn decode_and_record_until(&mut self, input: &SegmentInput<'_, S>, until: usize) -> SegmentResult<S> {
+    fn decode_and_record_until(
+        &mut self,
+        input: &SegmentInput<'_, S>,
+        until: usize,
+    ) -> SegmentResult<S> {
         let begin = SegmentState {
             snapshot: self.decoder.begin_segment(),
             sink: self.sink.sink_state(),

@@ -179,8 +179,8 @@ pub(super) fn plan_round(
     let mut from = position;
     while segments.len() < count {
         let target = from.saturating_add(size);
-        let Some(cut) =
-            find_psb_from(window, target).filter(|cut| cut + PSB.len() < window.packet_start_limit())
+        let Some(cut) = find_psb_from(window, target)
+            .filter(|cut| cut + PSB.len() < window.packet_start_limit())
         else {
             break;
         };

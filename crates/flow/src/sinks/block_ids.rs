@@ -207,7 +207,11 @@ impl RowFormat for BlockIdFormat {
         ids
     }
 
-    fn resume_from_format_state(&mut self, buffer: &mut RowBuffer<BlockIdColumns>, open: &Vec<u32>) {
+    fn resume_from_format_state(
+        &mut self,
+        buffer: &mut RowBuffer<BlockIdColumns>,
+        open: &Vec<u32>,
+    ) {
         self.whole = 0;
         self.last = None;
         buffer.reserve_rows(open.len());

@@ -70,7 +70,13 @@ impl RowFormat for BranchFormat {
     }
 
     #[inline]
-    fn append_edge(&mut self, buffer: &mut RowBuffer<BranchColumns>, from: u64, to: u64, kind: RunEnd) {
+    fn append_edge(
+        &mut self,
+        buffer: &mut RowBuffer<BranchColumns>,
+        from: u64,
+        to: u64,
+        kind: RunEnd,
+    ) {
         buffer.reserve_rows(1);
         let (rows, at) = (&mut buffer.columns, buffer.len);
         rows.from[at] = from;
@@ -128,7 +134,11 @@ impl RowFormat for BranchFormat {
         self.now
     }
 
-    fn resume_from_format_state(&mut self, _buffer: &mut RowBuffer<BranchColumns>, now: &Option<u64>) {
+    fn resume_from_format_state(
+        &mut self,
+        _buffer: &mut RowBuffer<BranchColumns>,
+        now: &Option<u64>,
+    ) {
         self.targets_elsewhere.clear();
         self.now = *now;
     }

@@ -2,8 +2,8 @@
 //!
 //! A sink returns its columns without a copy and writes the next rows to other memory. An allocator returns buffers of
 //! this size to the system, and to touch new pages costs more than to copy a column. While results are made
-//! (`BufferPoolGuard`), columns that are no longer needed come back (`return_column_to_pool`), and the next columns, of any thread,
-//! take their memory.
+//! (`BufferPoolGuard`), columns that are no longer needed come back (`return_column_to_pool`), and the next columns, of
+//! any thread, take their memory.
 
 use std::hint;
 use std::mem::{replace, size_of};
@@ -234,8 +234,12 @@ mod tests {
         assert_eq!(locked_pool().bytes, 0);
         return_column_to_pool(numbers.clone());
         // too large for these
-        assert!(locked_pool().take_buffer::<u64>(numbers.len() / 2 - 1).is_none());
-        assert!(locked_pool().take_buffer::<u64>(numbers.len() + 1).is_none());
+        assert!(locked_pool()
+            .take_buffer::<u64>(numbers.len() / 2 - 1)
+            .is_none());
+        assert!(locked_pool()
+            .take_buffer::<u64>(numbers.len() + 1)
+            .is_none());
         for _ in 0..=MAX_BYTES / buffer_size_in_bytes(&numbers) {
             return_column_to_pool(numbers.clone());
         }

@@ -105,7 +105,12 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     }
     fn note_entered_space(&mut self, _buffer: &RowBuffer<Self::Columns>, _space: u32) {}
     fn append_event(&mut self, _buffer: &RowBuffer<Self::Columns>, _event: &Event) {}
-    fn append_unknown_repetitions(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _loop_body: &[u64]) {}
+    fn append_unknown_repetitions(
+        &mut self,
+        _buffer: &mut RowBuffer<Self::Columns>,
+        _loop_body: &[u64],
+    ) {
+    }
 
     /// Rows that can be taken; those after them belong to a run that is not complete.
     fn finished_rows(&self, buffer: &RowBuffer<Self::Columns>) -> usize {
@@ -148,7 +153,11 @@ pub trait RowFormat: Clone + Debug + Default + Send {
 
     fn format_state(&self, buffer: &RowBuffer<Self::Columns>) -> Self::State;
     /// Goes on from a state with an empty buffer.
-    fn resume_from_format_state(&mut self, buffer: &mut RowBuffer<Self::Columns>, state: &Self::State);
+    fn resume_from_format_state(
+        &mut self,
+        buffer: &mut RowBuffer<Self::Columns>,
+        state: &Self::State,
+    );
     /// Returns what is known of the state somewhat later in the stream.
     fn known_format_state_later(_state: &Self::State) -> Self::State {
         Self::State::default()
@@ -238,9 +247,13 @@ impl<F: RowFormat> ColumnSink<F> {
             .open_run_instruction_count(&self.buffer.columns.column_slices(), at);
         // a run near its limit may end within the transition
         let is_near_limit = open >= MAX_RUN_INSTRUCTIONS / 2;
-        let template = self.templates.template_of_transition(transition.transition_id());
-        let template =
-            template.filter(|_| self.templates.are_of_generation(transition.transition_generation()));
+        let template = self
+            .templates
+            .template_of_transition(transition.transition_id());
+        let template = template.filter(|_| {
+            self.templates
+                .are_of_generation(transition.transition_generation())
+        });
         let overwrites = template.map(|template| template.overwritten_rows());
         if is_near_limit || overwrites.is_none() && !self.should_record_template(transition) {
             transition.replay_to_sink(self);
@@ -385,7 +398,9 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
     }
 
     fn add_event(&mut self, event: &Event) {
-        let in_tx = event.is_in_transaction().filter(|_| F::SPLITS_AT_TRANSACTIONS);
+        let in_tx = event
+            .is_in_transaction()
+            .filter(|_| F::SPLITS_AT_TRANSACTIONS);
         if let Some(in_tx) = in_tx.filter(|&in_tx| in_tx != self.buffer.now_in_tx) {
             self.format
                 .close_run(&mut self.buffer, RunEnd::Cut, event.offset);
@@ -397,7 +412,8 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
     }
 
     fn note_unknown_repetitions(&mut self, round: &[u64]) {
-        self.format.append_unknown_repetitions(&mut self.buffer, round);
+        self.format
+            .append_unknown_repetitions(&mut self.buffer, round);
     }
 
     #[inline]

@@ -106,7 +106,11 @@ impl RowFormat for HashedRunFormat {
         }
     }
 
-    fn append_unknown_repetitions(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, loop_body: &[u64]) {
+    fn append_unknown_repetitions(
+        &mut self,
+        buffer: &mut RowBuffer<HashedRunColumns>,
+        loop_body: &[u64],
+    ) {
         self.close_run(buffer, RunEnd::Cut, 0);
         let empty = HashedRun::default();
         let head = HashedRun {
@@ -151,7 +155,11 @@ impl RowFormat for HashedRunFormat {
         open_run(buffer).unwrap_or_default()
     }
 
-    fn resume_from_format_state(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, open: &HashedRun) {
+    fn resume_from_format_state(
+        &mut self,
+        buffer: &mut RowBuffer<HashedRunColumns>,
+        open: &HashedRun,
+    ) {
         buffer.reserve_rows(1);
         buffer.columns.set_run_at(buffer.len, *open);
     }

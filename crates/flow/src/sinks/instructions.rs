@@ -185,7 +185,11 @@ impl RowFormat for InstructionFormat {
         }
     }
 
-    fn resume_from_format_state(&mut self, _buffer: &mut RowBuffer<InstructionColumns>, open: &OpenRun) {
+    fn resume_from_format_state(
+        &mut self,
+        _buffer: &mut RowBuffer<InstructionColumns>,
+        open: &OpenRun,
+    ) {
         self.open = *open;
         self.first_end = None;
     }

@@ -192,7 +192,11 @@ impl RowFormat for RunFormat {
         }
     }
 
-    fn resume_from_format_state(&mut self, buffer: &mut RowBuffer<RunColumns>, open: &InstructionRun) {
+    fn resume_from_format_state(
+        &mut self,
+        buffer: &mut RowBuffer<RunColumns>,
+        open: &InstructionRun,
+    ) {
         self.events.clear();
         self.taken = 0;
         buffer.reserve_rows(1);

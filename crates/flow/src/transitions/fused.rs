@@ -21,8 +21,8 @@ use std::mem::size_of_val;
 use rtit_packet::PSB;
 
 use super::decode_loop::{
-    apply_call_pushes, decode_packets, is_short_tnt, may_continue_as_psb, parse_tip, DecodeCursor, StopReason,
-    TransitionRecorder, TransitionTables, TIP, TIP_MASK,
+    apply_call_pushes, decode_packets, is_short_tnt, may_continue_as_psb, parse_tip, DecodeCursor,
+    StopReason, TransitionRecorder, TransitionTables, TIP, TIP_MASK,
 };
 use super::node_visits::{NodeVisits, OpenIdCounters};
 use super::packet_path::{CallSitePushes, StackEffect, StackEffects, STACK_DEPTH};
@@ -615,7 +615,9 @@ impl FusionBuilder {
         if !tables.has_retc || transition.stack_effect == 0 {
             return Some(StackEffect::default());
         }
-        let (effect, pushes) = tables.stack_effects.decode_stack_effect(transition.stack_effect);
+        let (effect, pushes) = tables
+            .stack_effects
+            .decode_stack_effect(transition.stack_effect);
         let peak = self.pushes.len() + usize::from(effect.peak);
         match pushes {
             CallSitePushes::None => {}

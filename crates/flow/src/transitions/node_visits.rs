@@ -160,7 +160,11 @@ impl NodeVisits {
     }
 
     /// Adds the visits of a new transition and returns its id.
-    pub fn add_transition_visits(&mut self, code: &CodeCache, visits: &[(u32, BranchOutcome)]) -> u32 {
+    pub fn add_transition_visits(
+        &mut self,
+        code: &CodeCache,
+        visits: &[(u32, BranchOutcome)],
+    ) -> u32 {
         let mut mix = InstructionMix::default();
         let first_word = self.words.len() as u32;
         let mut max_rows = 0;

@@ -7,10 +7,10 @@
 //! # Stack effects
 //!
 //! With RET compression most transitions push at most one call site, so what they do to the return stack fits into 32
-//! bits of the table entry ([`StackEffects::encode_stack_effect`]). The few others are indices into a list of [`LargeStackEffect`]s.
-//! 0 means that the stack stays as it is, which the decode loop tests first.
+//! bits of the table entry ([`StackEffects::encode_stack_effect`]). The few others are indices into a list of
+//! [`LargeStackEffect`]s. 0 means that the stack stays as it is, which the decode loop tests first.
 
-use rtit_image::View;
+use rtit_image::SpaceView;
 
 use super::node_visits::MAX_NODE;
 use crate::code_cache::{CodeCache, NodeEnd};
@@ -92,7 +92,7 @@ impl PacketPath {
     pub fn follow_tnt(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         start: u32,
         tnt: u8,
     ) -> Option<()> {
@@ -113,7 +113,8 @@ impl PacketPath {
                     self.next = code.successor_node(view, node, taken)?;
                 }
                 NodeEnd::Return if taken && self.has_retc => {
-                    if self.pushes.is_empty() && code.calls_of_node(code.node_at(node)).1.is_empty() {
+                    if self.pushes.is_empty() && code.calls_of_node(code.node_at(node)).1.is_empty()
+                    {
                         self.pending_tnt = Some(short_tnt_of(bits, left));
                         return Some(());
                     }
@@ -138,7 +139,7 @@ impl PacketPath {
     pub fn follow_tip(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         start: u32,
         ip: u64,
     ) -> Option<()> {
@@ -172,7 +173,7 @@ impl PacketPath {
     pub fn follow_return(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         start: u32,
         site: u32,
     ) -> Option<()> {
@@ -186,7 +187,7 @@ impl PacketPath {
     fn follow_chain(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         continues: impl Fn(NodeEnd) -> bool,
     ) -> Option<()> {
         for _ in 0..MAX_CHAIN {

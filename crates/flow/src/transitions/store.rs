@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::mem::{replace, size_of};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rtit_image::View;
+use rtit_image::SpaceView;
 
 use super::decode_loop::{
     CountById, CountInPlace, DecodeCursor, LogInOrder, RecordNothing, StopReason, TransitionTables,
@@ -281,7 +281,7 @@ impl TransitionStore {
     pub fn add_tnt_transition(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         node: NodeKey,
         tnt: u8,
     ) -> bool {
@@ -295,7 +295,8 @@ impl TransitionStore {
         self.index_by_node(id, TransitionKey::Tnt(node, tnt >> 1));
         let slot = tnt_slot(node, tnt >> 1, self.tnt.slot_mask());
         let transition = self.new_transition(node, id, stack_effect, ShortTnt);
-        self.tnt.insert_transition(slot, transition, id, &mut self.evicted);
+        self.tnt
+            .insert_transition(slot, transition, id, &mut self.evicted);
         self.flush_evicted();
         true
     }
@@ -304,7 +305,7 @@ impl TransitionStore {
     pub fn add_tip_transition(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         node: NodeKey,
         ip: u64,
     ) -> bool {
@@ -319,7 +320,8 @@ impl TransitionStore {
         self.index_by_node(id, TransitionKey::Tip(node, target));
         let slot = target.first_slot(node, 0, self.tip.slot_mask());
         let transition = self.new_transition(node, id, stack_effect, target);
-        self.tip.insert_transition(slot, transition, id, &mut self.evicted);
+        self.tip
+            .insert_transition(slot, transition, id, &mut self.evicted);
         self.flush_evicted();
         true
     }
@@ -329,7 +331,7 @@ impl TransitionStore {
     pub fn take_new_return_transition(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         node: NodeKey,
         site: CallSite,
         offset: usize,
@@ -350,7 +352,8 @@ impl TransitionStore {
             RecordingMode::Nothing => {}
         }
         let next = transition.next;
-        self.ret.insert_transition(slot, transition, id, &mut self.evicted);
+        self.ret
+            .insert_transition(slot, transition, id, &mut self.evicted);
         self.flush_evicted();
         Some(next)
     }
@@ -396,7 +399,9 @@ impl TransitionStore {
                 _ => 0,
             },
             stack_effect: match self.has_retc {
-                true => self.stack_effects.encode_stack_effect(builder.effect, &builder.pushes),
+                true => self
+                    .stack_effects
+                    .encode_stack_effect(builder.effect, &builder.pushes),
                 false => 0,
             },
             length: covered.length,
@@ -406,7 +411,8 @@ impl TransitionStore {
         };
         let slot = key.slot;
         self.index_by_node(id, TransitionKey::Fused { slot, id });
-        self.fused.insert_transition(&key, transition, id, &mut self.evicted);
+        self.fused
+            .insert_transition(&key, transition, id, &mut self.evicted);
         self.flush_evicted();
     }
 
@@ -422,7 +428,9 @@ impl TransitionStore {
             pending_tnt: self.path.pending_tnt.unwrap_or(0),
         };
         let stack_effect = match self.has_retc {
-            true => self.stack_effects.encode_stack_effect(effect, &self.path.pushes),
+            true => self
+                .stack_effects
+                .encode_stack_effect(effect, &self.path.pushes),
             false => 0,
         };
         (id, stack_effect)
@@ -507,7 +515,9 @@ impl TransitionStore {
         counts.compressed_returns += flushed.compressed_returns;
         if matches!(self.needs, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
             for (id, count) in self.counters.nonzero_counts() {
-                self.visits.instruction_mix(id).add_to_counts(counts, count.into());
+                self.visits
+                    .instruction_mix(id)
+                    .add_to_counts(counts, count.into());
             }
             return;
         }
@@ -518,7 +528,9 @@ impl TransitionStore {
             .chain(self.ret.nonzero_counts())
             .chain(self.fused.nonzero_counts());
         for (id, count) in in_place {
-            self.visits.instruction_mix(id).add_to_counts(counts, count.into());
+            self.visits
+                .instruction_mix(id)
+                .add_to_counts(counts, count.into());
         }
     }
 
@@ -531,7 +543,9 @@ impl TransitionStore {
         if !self.nodes.is_empty() || !self.addresses.is_empty() {
             self.nodes.move_counts_to_totals(code, &mut self.addresses);
             let totals = self.take_address_totals();
-            totals.for_each_edge(|from, to, kind, times| sink.add_counted_edge(from, to, kind, times));
+            totals.for_each_edge(|from, to, kind, times| {
+                sink.add_counted_edge(from, to, kind, times)
+            });
         }
     }
 

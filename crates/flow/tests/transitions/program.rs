@@ -1,8 +1,10 @@
 //! Random programs, random executions of them, and their packets and code.
 
 use proptest::prelude::*;
-use rtit_flow::{CodeCachePool, GuestViews, ScheduledThread, Settings, AddressSpaces, TimeSettings};
-use rtit_image::{Space, View};
+use rtit_flow::{
+    AddressSpaces, CodeCachePool, GuestViews, ScheduledThread, Settings, TimeSettings,
+};
+use rtit_image::{Space, SpaceView};
 
 const BASE: u64 = 0x40_1000;
 const KERNEL: u64 = 0xffff_ffff_8040_1000;
@@ -84,7 +86,7 @@ pub enum TestThread {
 impl TracedProgram {
     pub fn new(stream: Vec<u8>, address: u64, code: &[u8]) -> TracedProgram {
         let mut space = Space::new();
-        space.map(0, address, code.into());
+        space.map_bytes(0, address, code.into());
         TracedProgram {
             stream,
             ips: Vec::new(),
@@ -94,8 +96,8 @@ impl TracedProgram {
         }
     }
 
-    pub fn view(&self) -> View {
-        self.space.view()
+    pub fn view(&self) -> SpaceView {
+        self.space.view_at_start()
     }
 
     /// Returns the code and the thread schedule.
@@ -178,7 +180,11 @@ impl ExecutionPlan {
             Operation::Conditional(to) => Operation::Conditional(to.wrapping_add(1)),
             Operation::PtWrite => return None,
         };
-        let start: u64 = self.base + self.ops[..at].iter().map(|op| op.operation_length()).sum::<u64>();
+        let start: u64 = self.base
+            + self.ops[..at]
+                .iter()
+                .map(|op| op.operation_length())
+                .sum::<u64>();
         let mut plan = self.clone();
         plan.ops[at] = op;
         Some((plan, start, start + op.operation_length()))
@@ -316,7 +322,7 @@ impl<'a> RandomExecution<'a> {
             psbs: 0,
         };
         let code = execution.code_from(0);
-        execution.traced.space.map(0, plan.base, code.into());
+        execution.traced.space.map_bytes(0, plan.base, code.into());
         execution
     }
 
@@ -451,7 +457,7 @@ impl<'a> RandomExecution<'a> {
             }
             let code = self.code_from(from);
             let start = self.starts[from];
-            self.traced.space.poke(self.time, start, &code);
+            self.traced.space.overwrite_bytes(self.time, start, &code);
         }
         self.push_bytes(&[0x02, 0x82].repeat(8));
         self.emit_tsc();
@@ -530,7 +536,9 @@ impl<'a> RandomExecution<'a> {
             straight.push((ip, self.traced.ips.len()));
             self.traced.ips.push(ip);
             match op {
-                Operation::Nop | Operation::LongNop | Operation::PtWrite | Operation::MovCr3 => self.at += 1,
+                Operation::Nop | Operation::LongNop | Operation::PtWrite | Operation::MovCr3 => {
+                    self.at += 1
+                }
                 Operation::Conditional(_) => {
                     let taken = self.next_choice(3) != 0;
                     self.at = self.operation_index_at(if taken { target } else { next });
@@ -570,7 +578,12 @@ impl<'a> RandomExecution<'a> {
             }
             let needs_packet = !matches!(
                 op,
-                Operation::Nop | Operation::LongNop | Operation::PtWrite | Operation::MovCr3 | Operation::Jump(_) | Operation::Call(_)
+                Operation::Nop
+                    | Operation::LongNop
+                    | Operation::PtWrite
+                    | Operation::MovCr3
+                    | Operation::Jump(_)
+                    | Operation::Call(_)
             );
             if needs_packet {
                 branches += 1;

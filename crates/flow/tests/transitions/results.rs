@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use rtit_flow::{
     BranchColumns, BranchSink, CountingSink, EdgeCounter, EdgeTotal, HashedRun, HashedRunColumns,
-    HashedRunSink, InstructionColumns, InstructionSink, OrderedSink, PositionedEvent, InstructionRun, RunColumns,
-    RunSink, RunTotal, Settings, Sink, LedgerSpan, StreamDecoder, Totals, TransitionLimits,
+    HashedRunSink, InstructionColumns, InstructionRun, InstructionSink, LedgerSpan, OrderedSink,
+    PositionedEvent, RunColumns, RunSink, RunTotal, Settings, Sink, StreamDecoder, Totals,
+    TransitionLimits,
 };
 
 use super::program::TracedProgram;
@@ -72,7 +73,10 @@ impl StreamResults {
     }
 }
 
-fn first_unequal_item<T: PartialEq + std::fmt::Debug>(found: &[T], expected: &[T]) -> Option<String> {
+fn first_unequal_item<T: PartialEq + std::fmt::Debug>(
+    found: &[T],
+    expected: &[T],
+) -> Option<String> {
     let length = found.len().max(expected.len());
     let at = (0..length).find(|&at| found.get(at) != expected.get(at))?;
     let (found, expected) = (found.get(at), expected.get(at));
@@ -94,7 +98,7 @@ pub fn decode_windows<S: Sink>(
         take(&mut flow, results);
         if flow.needs_next_window() {
             let position = flow.position();
-            flow.stream_mut().advance(position);
+            flow.stream_mut().grow_window(position);
         }
         if !more {
             break;
@@ -119,7 +123,12 @@ fn sum_edges(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
 }
 
 /// Returns all results. `size`: of windows; `limit`: rows of a batch.
-pub fn all_results(traced: &TracedProgram, settings: &Settings, size: usize, limit: usize) -> StreamResults {
+pub fn all_results(
+    traced: &TracedProgram,
+    settings: &Settings,
+    size: usize,
+    limit: usize,
+) -> StreamResults {
     let mut results = StreamResults::default();
     let all = &mut results;
     decode_windows(traced, settings, size, CountingSink, all, |_, _| {});
@@ -157,7 +166,10 @@ pub fn all_results(traced: &TracedProgram, settings: &Settings, size: usize, lim
 }
 
 /// Compares all results with those of the interpreter. Returns the instructions.
-pub fn check_against_interpreter(traced: &TracedProgram, settings: Settings) -> Result<Vec<u64>, TestCaseError> {
+pub fn check_against_interpreter(
+    traced: &TracedProgram,
+    settings: Settings,
+) -> Result<Vec<u64>, TestCaseError> {
     let interpreted = Settings {
         transitions: TransitionLimits::NONE,
         ..settings

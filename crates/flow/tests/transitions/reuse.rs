@@ -3,14 +3,14 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    add_saturating_at_255, BitmapHash, BranchSink, CodeCachePool, CountingSink, EdgeCounter, EdgeFilter,
-    EdgeTotal, OrderedSink, ReusableDecoder, RunEnd, Settings, LedgerSpan, StreamDecoder, StreamWindow,
-    Totals, TransitionLimits,
+    add_saturating_at_255, BitmapHash, BranchSink, CodeCachePool, CountingSink, EdgeCounter,
+    EdgeFilter, EdgeTotal, LedgerSpan, OrderedSink, ReusableDecoder, RunEnd, Settings,
+    StreamDecoder, StreamWindow, Totals, TransitionLimits,
 };
 use rtit_image::Space;
 
-use super::proptest_config;
 use super::program::{execution_plan, ExecutionPlan, TracedProgram};
+use super::proptest_config;
 use super::results::all_results;
 use super::support::{eager_fusion, stream_from_ip};
 
@@ -253,7 +253,10 @@ fn tip_of_two_bytes_after_another_last_ip_has_another_target() {
         &[0x06, 0x2d, 0x00, 0x12],
         &[0xfe; 9],
     ];
-    let streams = [padded_stream(0x1000, packets), padded_stream(0x21000, packets)];
+    let streams = [
+        padded_stream(0x1000, packets),
+        padded_stream(0x21000, packets),
+    ];
     let found = decode_alternately(streams, 0x1000, &code);
     for (found, to) in found.iter().zip([0x1200, 0x21200]) {
         assert!(found
@@ -310,7 +313,11 @@ fn code_added_where_a_node_ended_is_decoded() {
 fn edge_counter_has_edges_beyond_the_counter_limit() {
     let mut code = [0x74, 0x00].repeat(60);
     code.extend([0xeb, 0x86]);
-    let traced = TracedProgram::new(padded_stream(0x1000, &[&[0xfe; 500], &[0xaa; 500]]), 0x1000, &code);
+    let traced = TracedProgram::new(
+        padded_stream(0x1000, &[&[0xfe; 500], &[0xaa; 500]]),
+        0x1000,
+        &code,
+    );
     let expected = interpreter_results(&traced, &Settings::default());
     assert!(expected.edges.len() > 60);
     // the code cache is emptied within the stream, and with it the transitions
@@ -326,7 +333,10 @@ fn edge_counter_has_edges_beyond_the_counter_limit() {
     assert_eq!(totals.sorted_edges().len(), 1);
     let mut hits = EdgeCounter::default();
     for _ in 0..6 {
-        assert_eq!(decode_next_stream(&mut decoder, &mut hits, &traced), expected);
+        assert_eq!(
+            decode_next_stream(&mut decoder, &mut hits, &traced),
+            expected
+        );
     }
 }
 
@@ -489,7 +499,7 @@ proptest! {
             let mut traced = now.with_choices(choices).trace_execution();
             traced.flip_bits(flip);
             let space = &spaces[which % spaces.len()];
-            traced.space = forked.map_or_else(|| space.clone(), |time| space.fork(time.into()));
+            traced.space = forked.map_or_else(|| space.clone(), |time| space.fork_at_time(time.into()));
             let expected = all_results(&traced, &interpreted, usize::MAX, usize::MAX);
             traced.cache_pool = Some(pool.clone());
             let found = all_results(&traced, &settings, 200, 30);

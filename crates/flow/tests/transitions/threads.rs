@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 use rtit_flow::{
     AdditiveDecoder, AdditiveSink, BlockIdColumns, BlockIdSink, BlockTable, BranchSink,
-    CountingSink, StreamCounts, CoverageLedger, CpuModel, ErrorClass, HashedRunSink, InstructionSink,
-    OrderedDecoder, OrderedSink, ParallelConfig, RunSink, Settings, StreamDecoder, Totals,
-    TransitionLimits,
+    CountingSink, CoverageLedger, CpuModel, ErrorClass, HashedRunSink, InstructionSink,
+    OrderedDecoder, OrderedSink, ParallelConfig, RunSink, Settings, StreamCounts, StreamDecoder,
+    Totals, TransitionLimits,
 };
 
-use super::proptest_config;
 use super::program::{execution_plan, ExecutionPlan, TracedProgram};
+use super::proptest_config;
 use super::results::{decode_windows, StreamResults};
 use super::support::{eager_fusion, GrowingStream};
 
@@ -71,7 +71,7 @@ fn decode_additively<'a, S: AdditiveSink>(
     while all.decode_round() {
         if all.needs_more_bytes() {
             let position = all.position();
-            all.stream_mut().advance(position);
+            all.stream_mut().grow_window(position);
         }
     }
     add_accounts(results, all.counts(), all.coverage_ledger());
@@ -94,7 +94,7 @@ fn parallel_batches<S: OrderedSink>(
         batches.extend(std::iter::from_fn(|| all.next_batch()));
         if all.needs_more_bytes() {
             let position = all.position();
-            all.stream_mut().advance(position);
+            all.stream_mut().grow_window(position);
         }
         if !has_more {
             break;
@@ -128,7 +128,7 @@ fn ordered_results(
     macro_rules! all_batches {
         ($sink:expr) => {
             match division {
-                Some(division) => batches(traced, settings, division, $sink, &mut results),
+                Some(division) => parallel_batches(traced, settings, division, $sink, &mut results),
                 None => whole_batch(traced, settings, $sink, &mut results),
             }
         };
@@ -151,7 +151,10 @@ fn ordered_results(
 }
 
 /// Returns the runs that block ids stand for, as (start, last, instructions, end, bits).
-fn expand_block_ids(table: &BlockTable, batches: &[BlockIdColumns]) -> Vec<(u64, u64, u32, u8, u8)> {
+fn expand_block_ids(
+    table: &BlockTable,
+    batches: &[BlockIdColumns],
+) -> Vec<(u64, u64, u32, u8, u8)> {
     let blocks = table.blocks_from_id(0);
     let mut runs = Vec::new();
     for batch in batches {

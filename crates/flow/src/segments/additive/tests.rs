@@ -18,7 +18,7 @@ fn segments_of_a_stream_without_errors_are_not_discarded() {
     let mut space = rtit_image::Space::new();
     // 1000: je 1004; jmp 1000; 1004: syscall
     let code = [0x74, 0x02, 0xeb, 0xfc, 0x0f, 0x05];
-    space.map(0x1000, 0x1000, code[..].into());
+    space.map_bytes(0x1000, 0x1000, code[..].into());
     let mut stream = Vec::new();
     for _ in 0..100 {
         // PSB, MODE.Exec, FUP 1000, PSBEND
@@ -31,8 +31,12 @@ fn segments_of_a_stream_without_errors_are_not_discarded() {
     }
     let config = ParallelConfig::for_test(2, 400, 200);
     let settings = Settings::default();
-    let mut all =
-        AdditiveDecoder::<_, CountingSink>::new(&stream[..], space.view(), &settings, config);
+    let mut all = AdditiveDecoder::<_, CountingSink>::new(
+        &stream[..],
+        space.view_at_start(),
+        &settings,
+        config,
+    );
     let mut rounds = 1;
     while all.decode_round() {
         rounds += 1;
@@ -61,10 +65,10 @@ fn discarded_segments_take_no_counters() {
             back.to_le_bytes().to_vec(),
         ];
         let mut space = rtit_image::Space::new();
-        space.map(0, 0x5000, entry[..].into());
-        space.map(0, 0x7000, [0x74, 0, 0xeb, 0xfc][..].into());
-        space.map(0, at, branches.concat()[..].into());
-        space.view()
+        space.map_bytes(0, 0x5000, entry[..].into());
+        space.map_bytes(0, 0x7000, [0x74, 0, 0xeb, 0xfc][..].into());
+        space.map_bytes(0, at, branches.concat()[..].into());
+        space.view_at_start()
     };
     let mut spaces = AddressSpaces::new(view(HIGH));
     spaces.add_space(SpaceKey::new(0x1000, false, None), view(LOW));
@@ -139,7 +143,7 @@ fn counters_of_one_thread_are_bounded() {
     const MAX_COUNTERS: usize = 1000;
     let mut space = rtit_image::Space::new();
     // jmp rax
-    space.map(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
+    space.map_bytes(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
     // PSB, MODE.Exec, FUP 1000, PSBEND
     let mut stream = [0x02, 0x82].repeat(8);
     stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
@@ -158,8 +162,12 @@ fn counters_of_one_thread_are_bounded() {
             cache_limit: 1 << 14,
             ..Settings::default()
         };
-        let mut all =
-            AdditiveDecoder::<_, Totals>::new(&stream[..], space.view(), &settings, config);
+        let mut all = AdditiveDecoder::<_, Totals>::new(
+            &stream[..],
+            space.view_at_start(),
+            &settings,
+            config,
+        );
         while all.decode_round() {
             let by_steps = all.decoders[0].counters_in_use();
             stepped = stepped.max(by_steps);
@@ -173,7 +181,10 @@ fn counters_of_one_thread_are_bounded() {
             (MAX_COUNTERS, 8000 - 2001)
         );
         assert_eq!(
-            (totals.sorted_edges().len(), totals.uncounted_edges().iter().sum()),
+            (
+                totals.sorted_edges().len(),
+                totals.uncounted_edges().iter().sum()
+            ),
             (MAX_COUNTERS, 8000 - 1999)
         );
     }
@@ -186,7 +197,7 @@ fn round_with_many_counters_is_followed_by_a_short_one() {
     const SEGMENT: usize = 1000;
     let mut space = rtit_image::Space::new();
     // jmp rax
-    space.map(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
+    space.map_bytes(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
     // PSB, MODE.Exec, FUP 1000, PSBEND, TIPs to 50 targets and back
     let psb = |first: u16| {
         let tips = (first..first + 50).chain([0]).flat_map(|place| {
@@ -205,7 +216,8 @@ fn round_with_many_counters_is_followed_by_a_short_one() {
         transitions: TransitionLimits::NONE,
         ..Settings::default()
     };
-    let mut all = AdditiveDecoder::<_, Totals>::new(&stream[..], space.view(), &settings, config);
+    let mut all =
+        AdditiveDecoder::<_, Totals>::new(&stream[..], space.view_at_start(), &settings, config);
     let mut begin = 0;
     let mut rounds = Vec::new();
     while all.decode_round() {
