@@ -13,15 +13,15 @@
 //! ```
 //! use rtit_flow::{ByteStatus, Settings, StreamDecoder};
 //! let mut space = rtit_image::Space::new();
-//! space.map(0, 0x1000, [0x90, 0x74, 0x00, 0xff, 0xe0][..].into()); // nop; je 1003; jmp rax
+//! space.map_bytes(0, 0x1000, [0x90, 0x74, 0x00, 0xff, 0xe0][..].into()); // nop; je 1003; jmp rax
 //! // PSB, MODE.Exec, FUP 1000, PSBEND; TNT of one result, taken; TIP 2000
 //! let mut stream = [0x02, 0x82].repeat(8);
 //! stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);
 //!
-//! let mut flow = StreamDecoder::instructions(stream, space.view(), &Settings::default());
+//! let mut flow = StreamDecoder::for_instructions(stream, space.view_at_start(), &Settings::default());
 //! let batch = flow.next_batch(100).unwrap();
 //! assert_eq!((batch.ips, batch.lengths), (vec![0x1000, 0x1001, 0x1003], vec![1, 2, 2]));
-//! assert!(flow.ledger().spans().iter().all(|span| span.status == ByteStatus::Exact));
+//! assert!(flow.coverage_ledger().closed_spans().iter().all(|span| span.status == ByteStatus::Exact));
 //! ```
 //!
 //! `examples/fuzzing_loop.rs` is a fuzzer's loop. No input makes this crate panic or use unbounded memory; errors of a

@@ -219,14 +219,14 @@ impl<B: AsRef<[u8]>> WindowSource for B {
 /// ```
 /// use rtit_flow::{EdgeCounter, ReusableDecoder, Settings};
 /// let mut space = rtit_image::Space::new();
-/// space.map(0, 0x1000, [0x74, 0x00, 0xc3][..].into()); // je 1002; ret
-/// let mut decoder = ReusableDecoder::new(space.view(), &Settings::default());
+/// space.map_bytes(0, 0x1000, [0x74, 0x00, 0xc3][..].into()); // je 1002; ret
+/// let mut decoder = ReusableDecoder::new(space.view_at_start(), &Settings::default());
 /// let mut hits = EdgeCounter::default();
 /// // PSB, MODE.Exec, FUP 1000, PSBEND; TNT of one result, taken; TIP 2000
 /// let mut stream = [0x02, 0x82].repeat(8);
 /// stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);
 /// for _ in 0..2 {
-///     decoder.run(&stream, &mut hits);
+///     decoder.decode_whole_stream(&stream, &mut hits);
 ///     let edges = hits.take_edges();
 ///     assert_eq!((edges[0].from, edges[0].to, edges[0].count), (0x1000, 0x1002, 1));
 /// }

@@ -6,12 +6,12 @@
 //!
 //! ```
 //! let mut space = rtit_image::Space::new();
-//! space.map(0, 0x1000, [0x90, 0xc3][..].into());
-//! space.poke(50, 0x1001, &[0xcc]); // written at time 50
-//! let (mut view, mut out) = (space.view(), [0; 16]);
-//! assert_eq!((view.read(0x1000, &mut out), out[1]), (2, 0xc3));
-//! view.advance(50);
-//! assert_eq!((view.read(0x1000, &mut out), out[1]), (2, 0xcc));
+//! space.map_bytes(0, 0x1000, [0x90, 0xc3][..].into());
+//! space.overwrite_bytes(50, 0x1001, &[0xcc]); // written at time 50
+//! let (mut view, mut out) = (space.view_at_start(), [0; 16]);
+//! assert_eq!((view.read_instruction_bytes(0x1000, &mut out), out[1]), (2, 0xc3));
+//! view.advance_to_time(50);
+//! assert_eq!((view.read_instruction_bytes(0x1000, &mut out), out[1]), (2, 0xcc));
 //! ```
 //!
 //! Nothing here opens a file, knows Python or decodes an

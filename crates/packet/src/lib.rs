@@ -1,9 +1,9 @@
 //! Intel PT packets: bytes in, packets out. No files, no clock, no Python.
 //!
 //! ```
-//! use rtit_packet::{PacketKind, Scanner};
+//! use rtit_packet::{PacketKind, PacketScanner};
 //!
-//! let mut scanner = Scanner::new(&[0x02, 0x83, 0x59, 0x8b]);
+//! let mut scanner = PacketScanner::new(&[0x02, 0x83, 0x59, 0x8b]);
 //! let first = scanner.next().unwrap().unwrap();
 //! assert_eq!((first.offset, first.length, first.kind), (0, 2, PacketKind::TraceStop));
 //! let second = scanner.next().unwrap().unwrap();

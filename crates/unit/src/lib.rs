@@ -5,10 +5,10 @@
 //! inside an emulator. Each thread has a `TraceUnit` of its own.
 //!
 //! ```
-//! use rtit_unit::{Settings, Unit};
+//! use rtit_unit::{Settings, TraceUnit};
 //!
-//! let mut unit = Unit::new(&Settings::default())?;
-//! unit.switch_in(0x40_1000); // user code begins
+//! let mut unit = TraceUnit::new(&Settings::default())?;
+//! unit.switch_thread_in(0x40_1000); // user code begins
 //! unit.advance_clock(3)?; // the third instruction is
 //! unit.conditional(0x40_1008, 0x40_1000, true); // a taken branch
 //! unit.advance_clock(4)?;

@@ -1,8 +1,8 @@
 //! What an x86 instruction means to Intel PT: its class, its length, its direct target.
 //!
 //! ```
-//! use rtit_x86::{decode, InstructionClass, Mode};
-//! let je = decode(&[0x74, 0x10], 0x1000, Mode::Bits64).unwrap();
+//! use rtit_x86::{decode, InstructionClass, CodeMode};
+//! let je = decode(&[0x74, 0x10], 0x1000, CodeMode::Bits64).unwrap();
 //! assert_eq!((je.class, je.length, je.target), (InstructionClass::Conditional, 2, 0x1012));
 //! ```
 //!
