@@ -405,7 +405,10 @@ proptest! {
     }
 
     #[test]
-    fn flipped_bits_keep_all_stream_invariants(stream in random_packets(), flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4)) {
+    fn flipped_bits_keep_all_stream_invariants(
+        stream in random_packets(),
+        flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4),
+    ) {
         let mut stream = stream;
         for (at, value) in flips {
             let at = at % stream.len();
@@ -415,7 +418,10 @@ proptest! {
     }
 
     #[test]
-    fn random_code_keeps_all_stream_invariants(stream in random_packets(), code in proptest::collection::vec(any::<u8>(), 1..64)) {
+    fn random_code_keeps_all_stream_invariants(
+        stream in random_packets(),
+        code in proptest::collection::vec(any::<u8>(), 1..64),
+    ) {
         check_stream_invariants(&stream, &code)?;
     }
 }

@@ -98,7 +98,8 @@ proptest! {
             if packet.length > 1 {
                 let part = &data[packet.offset..packet.offset + 1 + cut % (packet.length - 1)];
                 let mut again = PacketScanner::new(part);
-                again.set_block_item_size(if packet.kind.kind() == Kind::Bip { Some(packet.length as u8 - 1) } else { None });
+                let is_item = packet.kind.kind() == Kind::Bip;
+                again.set_block_item_size(is_item.then(|| packet.length as u8 - 1));
                 prop_assert_eq!(again.next(), Some(Err(PacketError::Truncated { offset: 0 })));
             }
         }

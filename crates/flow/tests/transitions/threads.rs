@@ -289,14 +289,22 @@ proptest! {
     }
 
     #[test]
-    fn threads_equal_one_thread_on_damaged_streams(plan in execution_plan(), flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
+    fn threads_equal_one_thread_on_damaged_streams(
+        plan in execution_plan(),
+        flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6),
+    ) {
         let mut traced = plan.trace_execution();
         traced.flip_bits(flips);
         check_threads(&traced, plan.decoder_settings())?;
     }
 
     #[test]
-    fn threads_equal_one_thread_on_cut_and_spliced_streams(plan in execution_plan(), other in execution_plan(), cut in any::<usize>(), from in any::<usize>()) {
+    fn threads_equal_one_thread_on_cut_and_spliced_streams(
+        plan in execution_plan(),
+        other in execution_plan(),
+        cut in any::<usize>(),
+        from in any::<usize>(),
+    ) {
         let mut traced = plan.trace_execution();
         traced.splice_streams(cut, &other.trace_execution(), from);
         check_threads(&traced, plan.decoder_settings())?;
