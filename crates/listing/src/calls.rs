@@ -1,7 +1,7 @@
 //! Calls between functions, with the instructions that ran until each returned.
 //!
-//! [`Calls`] keeps a call stack. A jump to another function counts as a call that returns where the caller returns. A
-//! return to an address that is not on the stack is ignored; one to an outer frame ends all calls above it.
+//! [`CallSink`] keeps a call stack. A jump to another function counts as a call that returns where the caller returns.
+//! A return to an address that is not on the stack is ignored; one to an outer frame ends all calls above it.
 
 use std::collections::HashMap;
 
@@ -27,12 +27,12 @@ pub const NONE: u32 = u32::MAX;
 
 /// An address: a region, and an offset in its file; without a region, the address itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Site {
+pub struct CallSiteAddress {
     pub region: u32,
     pub offset: u64,
 }
 
-const NO_SITE: Site = Site {
+const NO_SITE: CallSiteAddress = CallSiteAddress {
     region: NONE,
     offset: 0,
 };
@@ -40,8 +40,8 @@ const NO_SITE: Site = Site {
 /// All calls from one site to another. `from` is `NO_SITE` for the code that ran first.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTotal {
-    pub from: Site,
-    pub to: Site,
+    pub from: CallSiteAddress,
+    pub to: CallSiteAddress,
     pub calls: u64,
     /// Instructions that ran until the call returned; those of recursive calls count once.
     pub inclusive: u64,
@@ -51,7 +51,7 @@ pub struct CallTotal {
 
 /// A call with its callers. A recursive call has the context of the first.
 #[derive(Clone, Copy, Debug)]
-pub struct Context {
+pub struct CallContext {
     /// Index of the context of the caller; `NONE` at the bottom of the stack.
     pub parent: u32,
     /// Index of the `CallTotal`.
@@ -69,7 +69,7 @@ struct CallFrame {
 }
 
 /// The sink that follows calls.
-pub struct Calls {
+pub struct CallSink {
     names: NameCursor,
     /// Pairs of sites that have a total each.
     max_totals: usize,
@@ -80,8 +80,8 @@ pub struct Calls {
     last: (u64, u64),
     stack: Vec<CallFrame>,
     calls: Vec<CallTotal>,
-    by_ends: HashMap<(Site, Site), u32>,
-    contexts: Vec<Context>,
+    by_ends: HashMap<(CallSiteAddress, CallSiteAddress), u32>,
+    contexts: Vec<CallContext>,
     /// The number of callers of each context, and the sum of them.
     depths: Vec<u32>,
     total_depth: usize,
@@ -95,10 +95,10 @@ pub struct Calls {
     jumps: AddressMap<(u64, u64, bool)>,
 }
 
-impl Calls {
+impl CallSink {
     /// Only the first `max_totals` pairs of sites have a total each.
-    pub fn new(names: NameCursor, max_totals: usize) -> Calls {
-        Calls {
+    pub fn new(names: NameCursor, max_totals: usize) -> CallSink {
+        CallSink {
             names,
             max_totals,
             now: 0,
@@ -118,17 +118,17 @@ impl Calls {
     }
 
     /// Returns the number of calls beyond the limits of depth and contexts, whose instructions count for a caller.
-    pub fn beyond(&self) -> u64 {
+    pub fn calls_beyond_limits(&self) -> u64 {
         self.beyond
     }
 
     /// Returns the number of calls beyond `max_totals`, whose instructions count for a caller.
-    pub fn between(&self) -> u64 {
+    pub fn calls_beyond_max_totals(&self) -> u64 {
         self.between
     }
 
     /// Ends all calls and returns the totals.
-    pub fn finish(&mut self) -> (Vec<CallTotal>, Vec<Context>) {
+    pub fn finish_calls(&mut self) -> (Vec<CallTotal>, Vec<CallContext>) {
         self.end_calls_from_depth(0);
         (
             std::mem::take(&mut self.calls),
@@ -136,25 +136,26 @@ impl Calls {
         )
     }
 
-    fn site_of_address(&self, ip: u64) -> Site {
+    fn site_of_address(&self, ip: u64) -> CallSiteAddress {
         let region = self
             .names
             .find_name_of_address(ip)
             .map(|found| found.region);
-        let known = region.and_then(|index| Some((index, self.names.names().region(index)?)));
+        let known = region
+            .and_then(|index| Some((index, self.names.process_names().region_at_index(index)?)));
         match known {
-            None => Site {
+            None => CallSiteAddress {
                 region: NONE,
                 offset: ip,
             },
-            Some((index, region)) => Site {
+            Some((index, region)) => CallSiteAddress {
                 region: index,
                 offset: (ip - region.start).wrapping_add(region.offset),
             },
         }
     }
 
-    fn enter_call(&mut self, from: Site, to: u64, return_address: u64, is_jump: bool) {
+    fn enter_call(&mut self, from: CallSiteAddress, to: u64, return_address: u64, is_jump: bool) {
         if self.stack.len() >= MAX_DEPTH {
             self.beyond += 1;
             return;
@@ -189,7 +190,7 @@ impl Calls {
     }
 
     /// Returns the index of the total of calls from one site to another.
-    fn total_index_of_call(&mut self, (from, to): (Site, Site)) -> u32 {
+    fn total_index_of_call(&mut self, (from, to): (CallSiteAddress, CallSiteAddress)) -> u32 {
         let calls = &mut self.calls;
         *self.by_ends.entry((from, to)).or_insert_with(|| {
             calls.push(CallTotal {
@@ -231,7 +232,7 @@ impl Calls {
         }
         self.total_depth = total_depth;
         self.depths.push(depth);
-        self.contexts.push(Context {
+        self.contexts.push(CallContext {
             parent,
             call,
             own: 0,
@@ -254,7 +255,7 @@ impl Calls {
         }
     }
 
-    fn return_to(&mut self, to: u64) {
+    fn return_to_caller_at(&mut self, to: u64) {
         let searched = self.stack.iter().rev().take(MAX_SEARCH);
         let Some(above) = searched
             .enumerate()
@@ -311,7 +312,7 @@ impl Calls {
                 let from = self.site_of_address(from);
                 self.enter_call(from, ip, return_address, false);
             }
-            Some((RunEnd::Return, ..)) => self.return_to(ip),
+            Some((RunEnd::Return, ..)) => self.return_to_caller_at(ip),
             Some((RunEnd::Jump | RunEnd::IndirectJump | RunEnd::Conditional, from, _)) => {
                 self.follow_jump(from, ip);
             }
@@ -324,7 +325,7 @@ impl Calls {
 }
 
 /// Returns the context of the same call among the callers; `NONE` if there is none.
-fn find_recursive(contexts: &[Context], parent: u32, call: u32) -> u32 {
+fn find_recursive(contexts: &[CallContext], parent: u32, call: u32) -> u32 {
     let mut at = parent;
     while let Some(context) = contexts.get(at as usize) {
         if context.call == call {
@@ -335,7 +336,7 @@ fn find_recursive(contexts: &[Context], parent: u32, call: u32) -> u32 {
     NONE
 }
 
-impl Sink for Calls {
+impl Sink for CallSink {
     const NEEDS: SinkNeeds = SinkNeeds::Order;
 
     #[inline]
@@ -376,7 +377,7 @@ impl Sink for Calls {
     }
 
     fn set_code_time(&mut self, time: u64) {
-        if self.names.changes_by(time) && self.names.advance_to(time) {
+        if self.names.may_names_change_by(time) && self.names.advance_to_time(time) {
             self.jumps.clear();
         }
     }

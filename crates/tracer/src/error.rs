@@ -80,7 +80,7 @@ pub(crate) fn check_attachable(pid: pid_t) -> Result<(), Error> {
 }
 
 fn refusal_reason(pid: pid_t) -> Option<String> {
-    let Some(process) = procfs::process_of(pid) else {
+    let Some(process) = procfs::process_id_of_thread(pid) else {
         return Some(format!("there is no process {pid}"));
     };
     if process != pid {
@@ -114,13 +114,13 @@ fn refusal_reason(pid: pid_t) -> Option<String> {
             "process {pid} has ended: only its exit status is left (a zombie)"
         ));
     }
-    let (_, tracer) = procfs::seccomp_and_tracer(pid);
+    let (_, tracer) = procfs::seccomp_filter_and_tracer(pid);
     if tracer != 0 {
         return Some(format!(
             "process {pid} is traced by process {tracer} already"
         ));
     }
-    procfs::is_32_bit(pid)
+    procfs::is_32_bit_process(pid)
         .then(|| format!("process {pid} runs a 32-bit program, whose path cannot be recorded"))
 }
 
