@@ -81,14 +81,14 @@ def all_kinds() -> float:
 def processor() -> Any:
     """Return a processor that traces user mode with the default options of `rtit record`."""
     from rtit.capture.options import PtOptions
-    from rtit.capture.ptrace.recorder import OutputSetup
+    from rtit.capture.ptrace.recorder import OutputSchemeSetup
     from rtit.processor import ArchState, Processor
     from rtit.registers import FULL, Msr
     from rtit.unit.memory import Memory
 
     memory = Memory(observer=lambda _address, _data: None)
     cpu = Processor(profile=FULL, memory=memory, arch=ArchState.user64(cpl=0))
-    output = OutputSetup()
+    output = OutputSchemeSetup()
     output.install_output(cpu, memory)
     options = PtOptions.parse("intel_pt//u", profile=FULL)
     cpu.set_msr(Msr.CTL, options.rtit_ctl | output.ctl_bits | 1)

@@ -28,6 +28,6 @@ python_maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
 default_role = "code"
 
-# Classes of one name in two modules (`Event`, `Loss`) make references by the bare name ambiguous.
+# Classes of one name in two modules (such as `Event`) make references by the bare name ambiguous.
 # Files outside docs/ (README.md, SECURITY.md) are linked for readers of the repository.
 suppress_warnings = ["ref.python", "myst.xref_missing"]

@@ -4,11 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_flow::{
-    GuestTsc, PacketClock, TimingSample, TimeSettings, StreamWindow,
-};
+use rtit_flow::{GuestTsc, PacketClock, StreamWindow, TimeSettings, TimingSample};
 use rtit_packet::table::ROWS;
-use rtit_packet::{Columns, Kind, Scanner};
+use rtit_packet::{Kind, PacketColumns, PacketScanner};
 
 struct Case<'a> {
     settings: TimeSettings,
@@ -45,7 +43,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A packet as `Columns` has it, and whether bytes that are none come behind it.
+/// A packet as `PacketColumns` has it, and whether bytes that are none come behind it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Packet {
     kind: Kind,
@@ -73,7 +71,7 @@ fuzz_target!(|data: &[u8]| {
         packets,
         "in pieces"
     );
-    let mut scanner = Scanner::new(case.stream);
+    let mut scanner = PacketScanner::new(case.stream);
     for packet in &packets {
         let alone = match scanner.next() {
             Some(Ok(alone)) => (alone.kind.kind(), alone.offset as u64, false),
@@ -92,12 +90,12 @@ fuzz_target!(|data: &[u8]| {
 /// All packets, from batches of `limit` that begin in so many `bytes`.
 fn packets(stream: &[u8], limit: usize, bytes: usize) -> Vec<Packet> {
     let mut found: Vec<Packet> = Vec::new();
-    let mut scanner = Scanner::new(stream);
+    let mut scanner = PacketScanner::new(stream);
     loop {
-        let begin = Scanner::position(&scanner);
+        let begin = PacketScanner::next_packet_offset(&scanner);
         let until = begin.saturating_add(bytes);
-        let mut columns = Columns::default();
-        let result = columns.fill(&mut scanner, limit, until);
+        let mut columns = PacketColumns::default();
+        let result = columns.append_packets(&mut scanner, limit, until);
         assert!(columns.len() <= limit);
         for at in 0..columns.len() {
             assert!(columns.offset[at] < until as u64);
@@ -110,7 +108,7 @@ fn packets(stream: &[u8], limit: usize, bytes: usize) -> Vec<Packet> {
             });
         }
         if result.is_err() {
-            let offset = Scanner::position(&scanner) as u64;
+            let offset = PacketScanner::next_packet_offset(&scanner) as u64;
             found.push(Packet {
                 lost: true,
                 offset,
@@ -118,11 +116,11 @@ fn packets(stream: &[u8], limit: usize, bytes: usize) -> Vec<Packet> {
             });
             scanner.seek_next_psb();
         }
-        if Scanner::position(&scanner) >= stream.len() {
+        if PacketScanner::next_packet_offset(&scanner) >= stream.len() {
             return found;
         }
         assert!(
-            Scanner::position(&scanner) > begin,
+            PacketScanner::next_packet_offset(&scanner) > begin,
             "a batch did not move on"
         );
     }
@@ -130,7 +128,7 @@ fn packets(stream: &[u8], limit: usize, bytes: usize) -> Vec<Packet> {
 
 /// Our clock, with the numbers of points and with times, tells the same; padding is nothing to it.
 fn own_clock(case: &Case, packets: &[Packet]) {
-    let window = StreamWindow::whole(case.stream);
+    let window = StreamWindow::of_whole_stream(case.stream);
     let mut plain = PacketClock::new(case.settings, false);
     let mut padded = PacketClock::new(case.settings, false);
     let mut pointed = PacketClock::new(case.settings, true);
@@ -139,9 +137,9 @@ fn own_clock(case: &Case, packets: &[Packet]) {
     for (number, packet) in packets.iter().enumerate() {
         for clock in [&mut plain, &mut padded, &mut pointed] {
             if packet.lost {
-                clock.lose_packets();
+                clock.note_missing_packets();
             } else {
-                clock.process(
+                clock.process_packet(
                     packet.kind,
                     packet.detail,
                     packet.payload,
@@ -152,24 +150,24 @@ fn own_clock(case: &Case, packets: &[Packet]) {
         }
         // no packet begins where bytes are lost, and the clock looks ahead from the first one
         if !packet.lost {
-            padded.process(Kind::Pad, 0, 0, packet.offset, window);
+            padded.process_packet(Kind::Pad, 0, 0, packet.offset, window);
         }
-        assert_eq!(padded.time(), plain.time());
-        let frequency = plain.frequency();
+        assert_eq!(padded.current_time(), plain.current_time());
+        let frequency = plain.cycles_per_tsc_tick();
         assert!(frequency.is_nan() || frequency >= 0.0);
-        assert_eq!(frequency.to_bits(), pointed.frequency().to_bits());
-        assert!(plain.cycles() >= cycles && plain.cycles() == pointed.cycles());
-        cycles = plain.cycles();
+        assert_eq!(frequency.to_bits(), pointed.cycles_per_tsc_tick().to_bits());
+        assert!(plain.total_cycles() >= cycles && plain.total_cycles() == pointed.total_cycles());
+        cycles = plain.total_cycles();
         if number % case.limit == 0 {
-            points.extend(pointed.take_samples());
+            points.extend(pointed.take_timing_samples());
         }
     }
-    points.extend(pointed.take_samples());
-    assert_eq!(points.len() as u64, pointed.time());
+    points.extend(pointed.take_timing_samples());
+    assert_eq!(points.len() as u64, pointed.current_time());
     assert!(points.is_sorted_by_key(|point| point.offset));
     let last = points.last().map_or(case.settings.start_time, |it| it.time);
     if !packets.iter().any(|packet| packet.lost) {
-        assert_eq!(last, plain.time());
+        assert_eq!(last, plain.current_time());
     }
-    assert!(plain.take_samples().is_empty());
+    assert!(plain.take_timing_samples().is_empty());
 }

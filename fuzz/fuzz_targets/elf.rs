@@ -4,14 +4,15 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use rtit_image::elf::{read, symbols, ReadCache};
+use rtit_image::elf::{read_elf_headers, read_elf_symbols, ReadCache};
 use rtit_image::Symbol;
 
 fuzz_target!(|data: &[u8]| {
     let cache = ReadCache::new(Cursor::new(data));
-    let elf = read(data);
+    let elf = read_elf_headers(data);
     if let Ok(elf) = &elf {
-        let mut cached = read(&cache).expect("what can be read in memory can be read from a file");
+        let mut cached =
+            read_elf_headers(&cache).expect("what can be read in memory can be read from a file");
         // Some notes that are found through the cache are not in memory.
         if elf.build_id.is_none() {
             cached.build_id = None;
@@ -22,9 +23,9 @@ fuzz_target!(|data: &[u8]| {
         assert!(elf.build_id.as_ref().map_or(0, Vec::len) <= data.len());
     }
 
-    let named = symbols(data);
+    let named = read_elf_symbols(data);
     // An empty table outside of the file is an error of the slice alone: the cache has nothing to read.
-    assert!(named.is_err() || named == symbols(&cache));
+    assert!(named.is_err() || named == read_elf_symbols(&cache));
     for error in elf.err().iter().chain(named.as_ref().err()) {
         assert!(!error.to_string().is_empty());
     }

@@ -5,12 +5,12 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    ByteStatus, CountingSink, Counts, CoverageLedger, ErrorClass, InstructionSink, Run, Settings,
-    StreamDecoder, TimeSettings,
+    ByteStatus, CountingSink, CoverageLedger, ErrorClass, InstructionRun, InstructionSink,
+    Settings, StreamCounts, StreamDecoder, TimeSettings,
 };
-use rtit_image::{Space, View};
+use rtit_image::{Space, SpaceView};
 use rtit_truth::hash::extend_hash;
-use rtit_x86::{decode, Mode};
+use rtit_x86::{decode, CodeMode};
 
 /// A packet can run all the code some fifty times: little code keeps a case short.
 const MAX_CODE: usize = 512;
@@ -65,17 +65,17 @@ impl<'a> Case<'a> {
     }
 
     /// Bits 3 and 4: half of the code is overwritten or goes away at time 0x1000.
-    fn view(&self) -> View {
+    fn view(&self) -> SpaceView {
         let mut space = Space::new();
-        space.map(0, self.base(), self.code.into());
+        space.map_bytes(0, self.base(), self.code.into());
         let half = self.code.len() / 2;
         if self.has(3) {
-            space.poke(0x1000, self.base() + half as u64, &self.code[..half]);
+            space.overwrite_bytes(0x1000, self.base() + half as u64, &self.code[..half]);
         }
         if self.has(4) {
-            space.unmap(0x1000, self.base(), half as u64);
+            space.unmap_range(0x1000, self.base(), half as u64);
         }
-        space.view()
+        space.view_at_start()
     }
 
     fn same_code_throughout(&self) -> bool {
@@ -86,7 +86,7 @@ impl<'a> Case<'a> {
     fn is_instruction(&self, ip: u64, length: u8) -> bool {
         let at = ip.wrapping_sub(self.base()) as usize;
         let bytes = self.code.get(at..).unwrap_or(&[]);
-        let modes = [Mode::Bits16, Mode::Bits32, Mode::Bits64];
+        let modes = [CodeMode::Bits16, CodeMode::Bits32, CodeMode::Bits64];
         let mut found = modes
             .iter()
             .filter_map(|mode| decode(bytes, ip, *mode).ok());
@@ -103,25 +103,32 @@ fuzz_target!(|data: &[u8]| {
     let mut counting =
         StreamDecoder::with_sink(case.stream, case.view(), &case.settings(), CountingSink);
     let mut calls = 0;
-    while counting.advance_by(1) {
+    while counting.decode_up_to_bytes(1) {
         calls += 1;
         assert!(calls <= case.stream.len(), "a call did not move on");
-        let closed = counting.ledger().spans().last().map_or(0, |span| span.to);
+        let closed = counting
+            .coverage_ledger()
+            .closed_spans()
+            .last()
+            .map_or(0, |span| span.to);
         assert!(closed <= case.stream.len() as u64);
     }
-    assert_eq!(counting.ledger().spans(), spans.spans());
+    assert_eq!(
+        counting.coverage_ledger().closed_spans(),
+        spans.closed_spans()
+    );
     same_counts(&counting.counts(), &counts);
 
     hashes(&case, &rows, &counts);
 });
 
 /// Rows in the largest pieces.
-fn columns(case: &Case) -> (Vec<Run>, Counts, CoverageLedger) {
+fn columns(case: &Case) -> (Vec<InstructionRun>, StreamCounts, CoverageLedger) {
     let mut flow = StreamDecoder::new(case.stream, case.view(), &case.settings());
     let mut runs = Vec::new();
     let mut last_row = 0;
     while let Some(rows) = flow.next_batch(1 << 16) {
-        runs.extend(rows.runs());
+        runs.extend(rows.iter_runs());
         for event in rows.events {
             assert!(event.row >= last_row && event.event.offset <= case.stream.len() as u64);
             last_row = event.row;
@@ -134,18 +141,18 @@ fn columns(case: &Case) -> (Vec<Run>, Counts, CoverageLedger) {
     }
     let instructions: u64 = runs.iter().map(|run| u64::from(run.instructions)).sum();
     assert_eq!(instructions, flow.counts().instructions);
-    check_ledger(flow.ledger(), case.stream.len() as u64);
-    (runs, flow.counts(), flow.ledger().clone())
+    check_ledger(flow.coverage_ledger(), case.stream.len() as u64);
+    (runs, flow.counts(), flow.coverage_ledger().clone())
 }
 
 fn check_ledger(ledger: &CoverageLedger, length: u64) {
     let mut at = 0;
     let mut bytes = [0; 4];
     let mut errors = 0;
-    for span in ledger.spans() {
-        assert_eq!(span.from, at, "a gap: {:?}", ledger.spans());
+    for span in ledger.closed_spans() {
+        assert_eq!(span.from, at, "a gap: {:?}", ledger.closed_spans());
         assert!(span.to > span.from || span.to == span.from && span.error.is_some());
-        let class = span.error.map(|error| error.cause.class());
+        let class = span.error.map(|error| error.cause.error_class());
         if matches!(
             class,
             Some(ErrorClass::UnknownRepetitions | ErrorClass::AmbiguousThread)
@@ -164,24 +171,24 @@ fn check_ledger(ledger: &CoverageLedger, length: u64) {
     }
     assert_eq!(at, length, "the stream's end is not in the ledger");
     for status in [ByteStatus::Exact, ByteStatus::Resumed, ByteStatus::Lost] {
-        assert_eq!(ledger.bytes(status), bytes[status as usize]);
+        assert_eq!(ledger.byte_count(status), bytes[status as usize]);
     }
     let counted: u64 = ErrorClass::ALL
         .iter()
-        .map(|class| ledger.errors(*class))
+        .map(|class| ledger.error_count(*class))
         .sum();
     assert_eq!(counted, errors);
 }
 
 /// Hashed runs packet by packet, single instructions, and rows tell of the same path.
-fn hashes(case: &Case, rows: &[Run], counts: &Counts) {
-    let mut single = StreamDecoder::instructions(case.stream, case.view(), &case.settings());
+fn hashes(case: &Case, rows: &[InstructionRun], counts: &StreamCounts) {
+    let mut single = StreamDecoder::for_instructions(case.stream, case.view(), &case.settings());
     let mut path = std::iter::from_fn(|| next_ips(&mut single)).flatten();
-    let mut hashed = StreamDecoder::hashed(case.stream, case.view(), &case.settings());
+    let mut hashed = StreamDecoder::for_hashed_runs(case.stream, case.view(), &case.settings());
     let mut number = 0;
     let mut checked = 0;
     while let Some(batch) = hashed.next_batch(1) {
-        for run in (0..).map_while(|at| batch.get(at)) {
+        for run in (0..).map_while(|at| batch.run_at(at)) {
             if run.instructions == 0 {
                 continue; // what may have come more often
             }
@@ -221,10 +228,10 @@ fn next_ips(flow: &mut StreamDecoder<&[u8], InstructionSink>) -> Option<Vec<(u64
     Some(batch.ips.into_iter().zip(batch.lengths).collect())
 }
 
-fn same_counts(one: &Counts, other: &Counts) {
+fn same_counts(one: &StreamCounts, other: &StreamCounts) {
     assert_eq!(one.instructions, other.instructions);
     assert_eq!(one.packets, other.packets);
     assert_eq!(one.cycles, other.cycles);
-    let branches = |counts: &Counts| (counts.conditional, counts.indirect, counts.returns);
+    let branches = |counts: &StreamCounts| (counts.conditional, counts.indirect, counts.returns);
     assert_eq!(branches(one), branches(other));
 }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_image::elf::{read, symbols};
+use rtit_image::elf::{read_elf_headers, read_elf_symbols};
 use rtit_image::{join_symbols, source_line, source_lines, Functions, LineQuery, SourceLines};
 
 fn lines_of(data: &[u8], start: u64, max_ranges: usize) -> Option<SourceLines> {
@@ -44,18 +44,20 @@ fuzz_target!(|data: &[u8]| {
             from = next;
         }
     }
-    let named = symbols(data).unwrap_or_default();
+    let named = read_elf_symbols(data).unwrap_or_default();
     let twice = join_symbols(named.clone(), named.clone());
     assert!(twice.len() <= 2 * named.len() && twice.is_sorted_by_key(|symbol| symbol.value));
-    if let Ok(elf) = read(data) {
+    if let Ok(elf) = read_elf_headers(data) {
         let functions = Functions::new(&elf.segments, named);
-        let known = |index: u32| (index as usize) < functions.all().len();
-        assert!(functions.all().is_sorted_by_key(|each| each.offset));
+        let known = |index: u32| (index as usize) < functions.functions_by_offset().len();
+        assert!(functions
+            .functions_by_offset()
+            .is_sorted_by_key(|each| each.offset));
         let mut end = 0;
-        for each in functions.owned() {
+        for each in functions.owned_ranges() {
             assert!(each.start >= end && each.start < each.end && known(each.owner));
             assert!(functions
-                .at(each.start)
+                .function_at_offset(each.start)
                 .is_some_and(|(owner, _)| owner == each.owner));
             end = each.end;
         }

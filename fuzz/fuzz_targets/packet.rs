@@ -2,39 +2,39 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_packet::{find_psb, Scanner, PSB};
+use rtit_packet::{find_psb, PacketScanner, PSB};
 
 fuzz_target!(|data: &[u8]| {
-    let mut scanner = Scanner::new(data);
+    let mut scanner = PacketScanner::new(data);
     let mut at = 0;
     loop {
-        let block = scanner.block();
+        let block = scanner.block_item_size();
         match scanner.next() {
             Some(Ok(packet)) => {
                 assert_eq!(packet.offset, at);
                 assert!((1..=16).contains(&packet.length));
-                at = packet.end();
+                at = packet.end_offset();
                 assert!(at <= data.len());
-                assert_eq!(scanner.position(), at);
+                assert_eq!(scanner.next_packet_offset(), at);
                 // What follows does not matter, nor does what went before beyond the block.
-                let mut alone = Scanner::at(&data[..at], packet.offset);
-                alone.set_block(block);
+                let mut alone = PacketScanner::starting_at(&data[..at], packet.offset);
+                alone.set_block_item_size(block);
                 assert_eq!(alone.next(), Some(Ok(packet)));
-                assert_eq!(alone.block(), scanner.block());
+                assert_eq!(alone.block_item_size(), scanner.block_item_size());
                 assert_eq!(alone.next(), None);
             }
             Some(Err(error)) => {
                 assert_eq!(error.offset(), at);
-                assert_eq!(scanner.position(), at);
+                assert_eq!(scanner.next_packet_offset(), at);
                 assert_eq!(scanner.next(), None);
                 if error.is_truncated() {
                     assert!(data.len() - at < 16);
                 }
                 let found = scanner.seek_next_psb();
                 assert_eq!(found, find_psb(data, at + 1));
-                assert_eq!(scanner.position(), found.unwrap_or(data.len()));
-                assert!(scanner.position() > at);
-                at = scanner.position();
+                assert_eq!(scanner.next_packet_offset(), found.unwrap_or(data.len()));
+                assert!(scanner.next_packet_offset() > at);
+                at = scanner.next_packet_offset();
             }
             None => break,
         }

@@ -7,10 +7,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    AdditiveDecoder, EdgeCounter, EdgeTotal, ParallelConfig, ReusableDecoder, Settings, Span,
+    AdditiveDecoder, EdgeCounter, EdgeTotal, LedgerSpan, ParallelConfig, ReusableDecoder, Settings,
     StreamDecoder, TimeSettings, Totals, TransitionLimits,
 };
-use rtit_image::{Space, View};
+use rtit_image::{Space, SpaceView};
 
 /// A packet can run all the code some fifty times: little code keeps a case short.
 const CODE: usize = 256;
@@ -40,17 +40,17 @@ fuzz_target!(|data: &[u8]| {
             code[at..at + part.len()].copy_from_slice(part);
             let (from, to) = (BASE + at as u64, BASE + (at + part.len()) as u64);
             let known = match kind & 2 {
-                0 => decoder.forget(view(&code), from, to),
-                _ => decoder.forget(view(&code), 0, u64::MAX),
+                0 => decoder.forget_changed_code(view(&code), from, to),
+                _ => decoder.forget_changed_code(view(&code), 0, u64::MAX),
             };
             assert!(known);
             continue;
         }
         let expected = walked(part, &code, &settings);
-        decoder.run(part, &mut hits);
+        decoder.decode_whole_stream(part, &mut hits);
         let found = DecodedStream {
             counts: format!("{:?}", decoder.counts()),
-            spans: decoder.ledger().spans().to_vec(),
+            spans: decoder.coverage_ledger().closed_spans().to_vec(),
             edges: hits.take_edges(),
         };
         assert_eq!(found, expected);
@@ -62,7 +62,7 @@ fuzz_target!(|data: &[u8]| {
 #[derive(PartialEq, Debug)]
 struct DecodedStream {
     counts: String,
-    spans: Vec<Span>,
+    spans: Vec<LedgerSpan>,
     edges: Vec<EdgeTotal>,
 }
 
@@ -96,10 +96,10 @@ fn settings(options: u8) -> Settings {
     }
 }
 
-fn view(code: &[u8]) -> View {
+fn view(code: &[u8]) -> SpaceView {
     let mut space = Space::new();
-    space.map(0, BASE, code.into());
-    space.view()
+    space.map_bytes(0, BASE, code.into());
+    space.view_at_start()
 }
 
 fn walked(stream: &[u8], code: &[u8], settings: &Settings) -> DecodedStream {
@@ -108,11 +108,11 @@ fn walked(stream: &[u8], code: &[u8], settings: &Settings) -> DecodedStream {
         ..*settings
     };
     let mut flow = StreamDecoder::for_totals(stream, view(code), &settings);
-    while flow.advance() {}
+    while flow.decode_until_full() {}
     DecodedStream {
         counts: format!("{:?}", flow.counts()),
-        spans: flow.ledger().spans().to_vec(),
-        edges: flow.totals().edges(),
+        spans: flow.coverage_ledger().closed_spans().to_vec(),
+        edges: flow.totals().sorted_edges(),
     }
 }
 
@@ -125,10 +125,10 @@ fn threads(stream: &[u8], code: &[u8], settings: &Settings, kind: u8) -> Decoded
     };
     let mut all: AdditiveDecoder<&[u8], Totals> =
         AdditiveDecoder::new(stream, view(code), settings, division);
-    while all.advance() {}
+    while all.decode_round() {}
     DecodedStream {
         counts: format!("{:?}", all.counts()),
-        spans: all.ledger().spans().to_vec(),
-        edges: all.result().edges(),
+        spans: all.coverage_ledger().closed_spans().to_vec(),
+        edges: all.take_result().sorted_edges(),
     }
 }

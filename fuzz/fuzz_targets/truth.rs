@@ -3,20 +3,21 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_truth::{
-    compare, summarize, CompareOptions, Error, Outcome, TruthItem, TruthReader, TruthWriter,
+    compare_paths, summarize_truth_file, CompareOptions, ComparisonOutcome, Error, TruthItem,
+    TruthReader, TruthWriter,
 };
 
 fuzz_target!(|data: &[u8]| {
     let Ok((items, error)) = items(data) else {
         return;
     };
-    let summary = reader(data).map(summarize);
+    let summary = reader(data).map(summarize_truth_file);
     assert_eq!(error.is_some(), matches!(summary, Ok(Err(_)) | Err(_)));
 
     for tid in tids(&items) {
-        let same = compare(runs(data, tid), runs(data, tid), CompareOptions::default());
+        let same = compare_paths(runs(data, tid), runs(data, tid), CompareOptions::default());
         assert!(
-            matches!(same, Err(_) | Ok(Outcome::Identical(_))),
+            matches!(same, Err(_) | Ok(ComparisonOutcome::Identical(_))),
             "{same:?}"
         );
     }
@@ -41,7 +42,7 @@ fn reader(data: &[u8]) -> Result<TruthReader<&[u8]>, Error> {
     TruthReader::new(data)
 }
 
-fn runs(data: &[u8], tid: u32) -> impl Iterator<Item = Result<rtit_truth::Run, Error>> + '_ {
+fn runs(data: &[u8], tid: u32) -> impl Iterator<Item = Result<rtit_truth::PathRun, Error>> + '_ {
     let runs = reader(data).map(|reader| reader.thread_runs(tid));
     runs.into_iter().flatten()
 }
@@ -51,7 +52,7 @@ fn items(data: &[u8]) -> Result<(Vec<TruthItem>, Option<Error>), Error> {
     let mut reader = reader(data)?;
     let mut items = Vec::new();
     loop {
-        let before = reader.offset();
+        let before = reader.bytes_read();
         match reader.next_item() {
             Ok(Some(item)) => items.push(item),
             Ok(None) => break,
@@ -64,7 +65,7 @@ fn items(data: &[u8]) -> Result<(Vec<TruthItem>, Option<Error>), Error> {
                 return Ok((items, Some(error)));
             }
         }
-        assert!(reader.offset() > before && reader.offset() <= data.len() as u64);
+        assert!(reader.bytes_read() > before && reader.bytes_read() <= data.len() as u64);
     }
     assert_eq!(
         reader.is_complete(),
@@ -101,7 +102,7 @@ fn write(items: &[TruthItem]) -> Vec<u8> {
         };
         done.expect("what was read can be written");
     }
-    writer.flush().expect("memory takes everything");
+    writer.flush_runs().expect("memory takes everything");
     drop(writer);
     bytes
 }

@@ -5,11 +5,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_packet::Scanner;
+use rtit_packet::PacketScanner;
 use rtit_unit::settings::{ctl, IpCompression, PsbOnEnable, TntForm};
 use rtit_unit::{
     AddressRange, CaptureEvent, EventKind, LegalChoices, OutputRegion, RangeKind, SavedState,
-    Settings, Unit, RECORD_SIZE,
+    Settings, TraceUnit, RECORD_SIZE,
 };
 
 const EVENT: usize = 12;
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let settings = settings(choices);
-    let Ok(mut unit) = Unit::new(&settings) else {
+    let Ok(mut unit) = TraceUnit::new(&settings) else {
         assert!(settings.check_settings().is_err());
         return;
     };
@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
     check(&whole, &settings);
 
     let half = records.len() / 2;
-    let mut first = Unit::new(&settings).expect("as before");
+    let mut first = TraceUnit::new(&settings).expect("as before");
     first.set_ranges(&ranges).expect("as before");
     let mut parts = Vec::new();
     if first.feed_records(&records[..half].concat()).is_ok() {
@@ -54,7 +54,7 @@ fuzz_target!(|data: &[u8]| {
         let bytes = first.save_state().to_bytes();
         let state = SavedState::from_bytes(&bytes).expect("what was written can be read");
         assert_eq!(state.to_bytes(), bytes);
-        let mut second = Unit::new(&settings).expect("as before");
+        let mut second = TraceUnit::new(&settings).expect("as before");
         second
             .restore_state(&state)
             .expect("the state of such a unit");
@@ -69,7 +69,7 @@ fuzz_target!(|data: &[u8]| {
     }
     // Anything as a state: an error, or a state.
     let _ = SavedState::from_bytes(rest)
-        .map(|state| Unit::new(&settings).map(|mut unit| unit.restore_state(&state)));
+        .map(|state| TraceUnit::new(&settings).map(|mut unit| unit.restore_state(&state)));
 });
 
 fn settings(choices: &[u8; 16]) -> Settings {
@@ -157,10 +157,10 @@ fn record(event: &[u8], clock: &mut u64) -> [u8; RECORD_SIZE] {
 
 /// All that a unit writes is packets, but where a ring was written again in their midst or a region ended.
 fn check(bytes: &[u8], settings: &Settings) {
-    let mut scanner = Scanner::new(bytes);
+    let mut scanner = PacketScanner::new(bytes);
     for found in &mut scanner {
         match (found, settings.output) {
-            (Ok(packet), _) => assert!(packet.end() <= bytes.len()),
+            (Ok(packet), _) => assert!(packet.end_offset() <= bytes.len()),
             (Err(error), OutputRegion::Stream) => panic!("{error}"),
             (Err(_), _) => return,
         }

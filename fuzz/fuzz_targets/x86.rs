@@ -2,26 +2,28 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_x86::{decode, format, InstructionClass, Mode, UndecodableReason, MAX_LENGTH};
+use rtit_x86::{
+    decode, format_instruction, CodeMode, InstructionClass, UndecodableReason, MAX_LENGTH,
+};
 
 fuzz_target!(|data: &[u8]| {
     let Some((ip, code)) = data.split_first_chunk::<8>() else {
         return;
     };
-    for mode in [Mode::Bits16, Mode::Bits32, Mode::Bits64] {
+    for mode in [CodeMode::Bits16, CodeMode::Bits32, CodeMode::Bits64] {
         check(u64::from_le_bytes(*ip), code, mode);
     }
 });
 
-fn check(ip: u64, code: &[u8], mode: Mode) {
-    assert!(!format(code, ip, mode).is_empty());
+fn check(ip: u64, code: &[u8], mode: CodeMode) {
+    assert!(!format_instruction(code, ip, mode).is_empty());
     match decode(code, ip, mode) {
         Ok(found) => {
             let length = usize::from(found.length);
             assert!((1..=MAX_LENGTH.min(code.len())).contains(&length));
             assert_eq!(found.ip, ip);
             assert_eq!(
-                found.next(),
+                found.next_address(),
                 mode.truncate_ip(ip.wrapping_add(length as u64))
             );
             assert_eq!(found.target, mode.truncate_ip(found.target));
@@ -29,7 +31,7 @@ fn check(ip: u64, code: &[u8], mode: Mode) {
                 found.class,
                 InstructionClass::Conditional | InstructionClass::XBegin
             );
-            assert!(found.target == 0 || aims || found.class.is_direct());
+            assert!(found.target == 0 || aims || found.class.is_direct_transfer());
             // Its own bytes are enough, and fewer are not.
             assert_eq!(decode(&code[..length], ip, mode), Ok(found));
             for cut in 0..length {

@@ -49,8 +49,8 @@ def _kcore(path: Path) -> None:
 
 
 def _vmlinux(path: Path) -> None:
-    from rtit.image.files import Files
     from rtit.image.kernel.vmlinux import Vmlinux
+    from rtit.image.mapped_files import Files
 
     Vmlinux(str(path), Files()).move("_text", KERNEL)
 
@@ -68,7 +68,7 @@ def _module(path: Path) -> None:
 
 
 def _jitdump(path: Path) -> None:
-    from rtit.image.jit import read_jitdump
+    from rtit.image.jit_files import read_jitdump
 
     found = read_jitdump(str(path))
     for number in range(min(len(found), 50)):
@@ -77,13 +77,13 @@ def _jitdump(path: Path) -> None:
 
 
 def _map(path: Path) -> None:
-    from rtit.image.jit import read_map
+    from rtit.image.jit_files import read_perf_map
 
-    require(all(size > 0 for _, size, _ in read_map(str(path))), "a function without bytes")
+    require(all(size > 0 for _, size, _ in read_perf_map(str(path))), "a function without bytes")
 
 
 def _headers(path: Path) -> None:
-    from rtit.image.files import load_bias, open_program_file
+    from rtit.image.mapped_files import load_bias, open_program_file
 
     load_bias(open_program_file(path), 0, 0x1000, 0x40_0000)
 
@@ -129,7 +129,7 @@ def _baselines(path: Path) -> None:
 
 
 def _griffin(path: Path) -> None:
-    from rtit.perfdata.griffin import read_griffin_log
+    from rtit.perfdata.griffin_log import read_griffin_log
 
     data = path.read_bytes()
     log = read_griffin_log(memoryview(data), str(path))
@@ -245,7 +245,7 @@ def _raw_settings(text: str) -> None:
     words = (text.split("\n") + [""] * 3)[:8]
     start = options.start(words[0] or None)
     ranges = options.filter_ranges(words[1] or None)
-    guest = options.guest_tsc_of_all([words[2]] if words[2] else None)
+    guest = options.parse_guest_tsc_of_all([words[2]] if words[2] else None)
     decode(b"", Image(), start=start, ranges=ranges, guest_tsc=guest)
     options.guest_tsc(list(filter(None, words[3:])))
 

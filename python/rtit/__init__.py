@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rtit import scenario
     from rtit.capture.backends import record
     from rtit.capture.session import Recording
-    from rtit.counting.run import stat
+    from rtit.counting.counted_run import stat
     from rtit.diff.diff_traces import assert_same_path
     from rtit.image import Image
     from rtit.linter import lint
@@ -85,7 +85,7 @@ _HOMES = {
     "decode": "rtit.trace",
     "lint": "rtit.linter",
     "record": "rtit.capture.backends",
-    "stat": "rtit.counting.run",
+    "stat": "rtit.counting.counted_run",
 }
 
 

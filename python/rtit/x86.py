@@ -12,7 +12,7 @@ MAX_LENGTH = 15
 """Bytes of the longest instruction."""
 
 
-class Class(IntEnum):
+class InstructionClass(IntEnum):
     """The classes that PT distinguishes (section 33.2.1, Table 33-1, and 33.4.2)."""
 
     OTHER = 0
@@ -62,13 +62,20 @@ class Instruction:
 
     ip: int
     length: int
-    kind: Class
+    kind: InstructionClass
     next_ip: int
     target: int | None = None
     repeats: bool = False
 
 
-_WITH_TARGET = frozenset((Class.CONDITIONAL, Class.JUMP, Class.CALL, Class.XBEGIN))
+_WITH_TARGET = frozenset(
+    (
+        InstructionClass.CONDITIONAL,
+        InstructionClass.JUMP,
+        InstructionClass.CALL,
+        InstructionClass.XBEGIN,
+    )
+)
 
 
 def decode(data: bytes, ip: int, bits: int = 64) -> Instruction:
@@ -84,7 +91,7 @@ def decode(data: bytes, ip: int, bits: int = 64) -> Instruction:
             raise
         shown = bytes(data[:MAX_LENGTH]).hex(" ")
         raise InputError(f"at {ip:#x}: {error}", value=shown) from None
-    kind = Class(number)
+    kind = InstructionClass(number)
     following = ip + length & ((1 << 64) - 1 if bits == 64 else (1 << 32) - 1)
     return Instruction(
         ip, length, kind, following, target if kind in _WITH_TARGET else None, repeats

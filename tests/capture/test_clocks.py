@@ -13,7 +13,7 @@ from rtit.errors import UsageError
     [("1GHz", 10**9), ("3.2G", 3_200_000_000), ("800mhz", 800_000_000), ("100000000", 10**8),
      ("100000 kHz", 10**8), ("25.5GHz", 25_500_000_000)],
 )  # fmt: skip
-def test_parse_frequency(text: str, hertz: int) -> None:
+def test_frequency_text_is_converted_to_hertz(text: str, hertz: int) -> None:
     assert parse_frequency(text) == hertz
 
 
@@ -32,7 +32,7 @@ def test_parse_frequency(text: str, hertz: int) -> None:
         "1000000\N{KELVIN SIGN}Hz",
     ],
 )
-def test_parse_frequency_rejects(text: str) -> None:
+def test_malformed_frequency_text_is_rejected(text: str) -> None:
     with pytest.raises(UsageError):
         parse_frequency(text)
 

@@ -45,7 +45,7 @@ def test_iterate_events_yields_fields_and_blobs() -> None:
     assert (second.kind, second.ip, second.blob) == (EventKind.COMM, 6, b"name")
 
 
-def test_parse_mmap() -> None:
+def test_parse_mmap_decodes_every_field_of_the_mapping() -> None:
     mapping = parse_mmap(MMAP_BLOB)
     assert mapping == MmapEvent(0x2000, 5, 2, 254, 1, 77, 0, "/tmp/naïve\udcff")
     assert parse_mmap(MMAP_BLOB + b"more") == mapping
@@ -105,7 +105,7 @@ def save_log(tmp_path: Path) -> bytes:
     return (tmp_path / "log").read_bytes()
 
 
-def test_log_file_format(tmp_path: Path) -> None:
+def test_saved_event_log_has_documented_header_and_sizes(tmp_path: Path) -> None:
     header = b"rtit-events\0\x01\0\0\0"
     sizes = struct.pack("<IIII", 40, 2, 2, 0)
     assert save_log(tmp_path) == header + sizes + CONDITIONAL + b"ab"

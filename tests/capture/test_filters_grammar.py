@@ -35,13 +35,13 @@ def program(tmp_path: Path) -> Path:
         ("stop 0x10/1 @ {}", "stop 0x10/0x1@{}"),
     ],
 )
-def test_parse_one_filter(program: Path, text: str, kernel: str) -> None:
+def test_filter_text_equals_its_kernel_form(program: Path, text: str, kernel: str) -> None:
     (found,) = parse_filters(text.format(program))
     assert found.kernel_form == kernel.format(program)
 
 
 @pytest.mark.parametrize("separator", [",", " ", " , ", "\n"])
-def test_parse_several_filters(program: Path, separator: str) -> None:
+def test_filters_are_separated_by_commas_or_blanks(program: Path, separator: str) -> None:
     text = separator.join([f"filter 0x1000/0x200@{program}", f"tracestop 0x1100/4@{program}"])
     found = parse_filters(text)
     assert [(each.action, each.offset, each.size) for each in found] == [
@@ -78,7 +78,7 @@ def test_links_are_followed_and_the_program_is_the_default(program: Path) -> Non
         (", ".join(["filter 1/2@{}"] * 5), "5 address filters, but there are only 4 ranges"),
     ],
 )
-def test_parse_filters_rejects(program: Path, text: str, message: str) -> None:
+def test_malformed_filter_text_is_rejected(program: Path, text: str, message: str) -> None:
     with pytest.raises(Exception, match=message) as caught:
         parse_filters(text.replace("{}", str(program)))
     assert type(caught.value).__module__ == "rtit.errors"

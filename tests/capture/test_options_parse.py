@@ -23,7 +23,7 @@ from rtit.registers import CTL
         ("intel_pt/pt=0,branch=0,mtc=0,mtc_period=0,psb_period=0/u", 0x400),
     ],
 )
-def test_config_equals_perfs(event: str, config: int) -> None:
+def test_attr_config_equals_that_of_perf(event: str, config: int) -> None:
     assert PtOptions.parse(event).attr_config == config
 
 
@@ -56,7 +56,7 @@ def test_default_event_spellings_are_equal(event: str) -> None:
         ("notnt", "DisTNT"),
     ],
 )
-def test_terms_lie_at_the_fields_of_rtit_ctl(term: str, field: str) -> None:
+def test_event_terms_are_bits_of_their_rtit_ctl_fields(term: str, field: str) -> None:
     low, width = TERMS[term]
     row = next(row for row in CTL.fields if row.name == field)
     assert (row.low, row.high) == (low, low + width - 1)

@@ -21,20 +21,20 @@ def native() -> None:
 
 
 @pytest.mark.parametrize("argv", [[], "true", ["true", "a\0b"]], ids=repr)
-def test_check_arguments_rejects(argv: list[str]) -> None:
+def test_check_program_rejects_malformed_argv(argv: list[str]) -> None:
     native()
     with pytest.raises(UsageError):
         check_program(argv)
 
 
 @pytest.mark.parametrize("env", [{"=": "1"}, {"A=B": "1"}, {"A": "1\0"}, {"A\0": "1"}], ids=repr)
-def test_check_environment_rejects(env: dict[str, str]) -> None:
+def test_check_program_rejects_malformed_environment(env: dict[str, str]) -> None:
     native()
     with pytest.raises(UsageError, match="environment"):
         check_program(["/bin/true"], env=env)
 
 
-def test_check_program_exit_codes(tmp_path: Path) -> None:
+def test_check_program_reports_exit_code_126_or_127(tmp_path: Path) -> None:
     native()
     plain = tmp_path / "plain"
     plain.write_text("no program\n")

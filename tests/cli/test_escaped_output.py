@@ -21,7 +21,7 @@ from rtit.cli import output
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Writer
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 from support.streams import SYNC
 
 UNPRINTABLE_NAME = os.fsdecode(b"a\x1b]0;b\x07\nc\r\x9b2J\xff\xe2\x80\xaed")
@@ -44,12 +44,12 @@ COMMANDS = ["packets", "instructions", "report", "events", "lint"]
         ("\U000e0001", r"\U000e0001"),
     ],
 )
-def test_readable(text: str, shown: str) -> None:
+def test_control_characters_are_shown_as_escapes(text: str, shown: str) -> None:
     assert escape_control_characters(text) == shown
 
 
 @given(st.text(), st.sampled_from(["utf-8", "ascii", "latin-1", "cp1252"]))
-def test_always_one_line_that_the_encoding_has(text: str, encoding: str) -> None:
+def test_escaped_text_is_one_printable_line_in_any_encoding(text: str, encoding: str) -> None:
     shown = escape_control_characters(text, encoding)
     assert shown.isprintable()
     assert escape_control_characters(shown, encoding) == shown
@@ -57,7 +57,7 @@ def test_always_one_line_that_the_encoding_has(text: str, encoding: str) -> None
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
-def test_plain_text_stays(text: str) -> None:
+def test_printable_ascii_text_is_not_escaped(text: str) -> None:
     assert escape_control_characters(text, "ascii") == text
 
 

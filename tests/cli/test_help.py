@@ -99,13 +99,13 @@ def test_every_option_in_help_all_is_parsed(
         parser.parse_args(words)
 
 
-def test_every_field_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_every_output_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert tuple(help_pages.FIELDS) == (*NATIVE_FIELDS, *DETAILED_FIELDS)
     text = help_text(capsys, "help", "fields")
     assert all(re.search(rf"^  {name} ", text, re.MULTILINE) for name in help_pages.FIELDS)
 
 
-def test_exit_codes_have_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_page_lists_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "3  incomplete" in help_text(capsys, "help", "exit-codes")
 
 

@@ -50,7 +50,7 @@ def test_map_option_locates_a_missing_file(
     assert found["buffers"][0]["first"] <= found["buffers"][0]["last"]
 
 
-def test_recording_of_kernel_and_user_code(
+def test_info_describes_recording_of_kernel_and_user_code(
     traces: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = info_output(capsys, 3, str(traces / "chromeos" / "cpu-wide.perf.data"))
@@ -78,7 +78,9 @@ def test_losses_and_missing_psb_are_reported(
     assert "record with a larger one" in text
 
 
-def test_recording_without_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_reports_empty_buffers_of_recording_without_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "perf.data"
     Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", cmdline=["rtit", "record"]).close()
     text = info_output(capsys, 0, str(path))

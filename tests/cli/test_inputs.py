@@ -66,7 +66,7 @@ def test_dash_reads_a_redirected_file(small_recording: Path) -> None:
     assert raw.stdout == b"00000000  PSB\n"
 
 
-def test_a_fifo_is_read_as_a_pipe(small_recording: Path, tmp_path: Path) -> None:
+def test_named_pipe_is_read_as_a_pipe(small_recording: Path, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with subprocess.Popen([*RTIT, "packets", fifo], stdout=subprocess.PIPE) as reader:

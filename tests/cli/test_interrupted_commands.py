@@ -151,7 +151,7 @@ def python_with_signal(
     ]
 
 
-def test_tables_name_every_command() -> None:
+def test_every_command_is_in_a_table_of_tested_commands() -> None:
     assert READING_COMMANDS.keys() | WRITING_COMMANDS.keys() | TESTED_ELSEWHERE == COMMANDS.keys()
 
 

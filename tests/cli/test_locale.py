@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rtit import Trace
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
-from rtit.readable import escape_control_characters, format_json, name_to_text, text_to_name
+from rtit.text_escaping import escape_control_characters, format_json, name_to_text, text_to_name
 from support.recordings import RTIT, require_backend
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

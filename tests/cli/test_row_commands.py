@@ -45,7 +45,7 @@ def json_rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[
     return [json.loads(line) for line in output_lines(capsys, *arguments, "--json")]
 
 
-def test_rows_of_a_hand_written_trace(
+def test_row_commands_list_branches_edges_blocks_of_hand_written_trace(
     raw_options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The branches are taken, taken back, and not taken; tracing ends at the next branch."""

@@ -112,6 +112,49 @@ def test_missing_recording_suggests_rtit_record(
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["report", "perf.daat"], "no recording at perf.daat"),
+        (["packets", "--raw", "perf.daat"], "perf.daat: No such file or directory"),
+        (["report", "-i", "perf.data", "--symfs", "perf.daat"], "perf.daat: no such directory"),
+        (["stat", "--baseline", "perf.daat"], "perf.daat: No such file or directory"),
+    ],
+)
+def test_misspelt_file_name_suggests_a_file_of_similar_name(
+    words: list[str],
+    error: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("perf.data", "other.txt"):
+        (tmp_path / name).touch()
+    assert main(words) == 1
+    expected = f"rtit {words[0]}: {error}\n  did you mean perf.data?\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_similar_name_keeps_the_folder_and_is_not_the_missing_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.data").symlink_to("nowhere")
+    assert main(["report", str(tmp_path / "a.data")]) == 1
+    assert "did you mean" not in capsys.readouterr().err
+    (tmp_path / "ab.data").touch()
+    assert main(["report", str(tmp_path / "a.data")]) == 1
+    assert f"  did you mean {tmp_path / 'ab.data'}?\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--symfs", "--buildid-dir"])
+def test_missing_folder_of_code_is_an_error(
+    option: str, empty_recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", empty_recording, option, "/nowhere/x"]) == 1
+    assert capsys.readouterr().err == "rtit report: /nowhere/x: no such directory\n"
+
+
 def test_other_file_format_suggests_raw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.data"
     path.write_bytes(b"hello\n")

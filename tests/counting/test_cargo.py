@@ -25,7 +25,9 @@ fn adds() { assert_eq!(sum(1000), EXPECTED); }
 
 
 @pytest.mark.parametrize(("expected", "code"), [(499_500, 0), (1, 101)])
-def test_tests_of_cargo(tmp_path: Path, expected: int, code: int) -> None:
+def test_cargo_tests_under_stat_pass_or_fail_as_natively(
+    tmp_path: Path, expected: int, code: int
+) -> None:
     """The tests pass or fail as without rtit, and their instructions are counted."""
     require_backend("qemu")
     cargo = shutil.which("cargo")

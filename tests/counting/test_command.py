@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.counting.run import RunVariation
+from rtit.counting.counted_run import RunVariation
 from rtit.profile.losses import ProfileLosses
 from rtit.profile.stat import Stat
 from support.recordings import RTIT, require_backend
@@ -26,7 +26,7 @@ def _qemu() -> None:
     require_backend("qemu")
 
 
-def test_the_program_is_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stat_keeps_output_and_exit_code_of_the_program(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["stat", "--", "/bin/sh", "-c", "echo out; echo err >&2; exit 7"]) == 7
     said = capfd.readouterr()
     assert said.out == "out\n"
@@ -38,7 +38,7 @@ def test_the_program_is_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_baseline(
+def test_stat_fails_if_instructions_exceed_the_baseline(
     program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output, name = str(tmp_path / "counts.json"), str(program("recursion"))
@@ -55,7 +55,9 @@ def test_baseline(
     assert main(against) == 1
 
 
-def test_what_is_not_counted_is_not_less(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_counts_fail_the_comparison_with_a_baseline(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     output = str(tmp_path / "counts.json")
     assert main(["stat", "--json", "-o", output, "--", "/bin/true"]) == 0
     words = ["--baseline", output, "--fail-above", "0%", "--", "/bin/true"]
@@ -67,7 +69,7 @@ def test_what_is_not_counted_is_not_less(tmp_path: Path, capfd: pytest.CaptureFi
     assert "Traceback" not in ended.stderr
 
 
-def test_names_in_a_file_are_text(tmp_path: Path) -> None:
+def test_unprintable_file_names_are_escaped_in_the_counts_file(tmp_path: Path) -> None:
     program = tmp_path / "a\x1b[31m\u2028b"
     shutil.copy("/bin/true", program)
     counts_file = tmp_path / "counts"
@@ -77,7 +79,9 @@ def test_names_in_a_file_are_text(tmp_path: Path) -> None:
     assert any(r"a\x1b[31m\u2028b" in line for line in lines)
 
 
-def test_runs_that_differ(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_runs_with_different_counts_are_reported_with_reasons(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     script = f"for i in $(cat {tmp_path}/n 2>&-); do :; done; echo 1 2 3 4 5 6 > {tmp_path}/n"
     output = tmp_path / "counts.json"
     command = ["stat", "--runs", "2", "--", "/bin/sh", "-c", script]
@@ -95,7 +99,7 @@ def test_runs_that_differ(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert found["runs"]["why"]
 
 
-def test_a_signal_ends_all_runs(tmp_path: Path) -> None:
+def test_signal_ends_stat_without_further_runs(tmp_path: Path) -> None:
     wait = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done"
     script = f"echo run >> {tmp_path}/n; kill -TERM $PPID; {wait}"
     command = [*RTIT, "stat", "--runs", "3", "--", "/bin/sh", "-c", script]
@@ -105,7 +109,7 @@ def test_a_signal_ends_all_runs(tmp_path: Path) -> None:
     assert (tmp_path / "n").read_text() == "run\n"
 
 
-def test_addresses_with_counts_of_their_own(capfd: pytest.CaptureFixture[str]) -> None:
+def test_addresses_beyond_max_edges_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
     few = ["stat", "--max-edges", "3", "--per", "function", "--", "/bin/true"]
     assert main(few) == 0
     assert "beyond --max-edges" in capfd.readouterr().err
@@ -121,7 +125,7 @@ def run(threads: int, **functions: int) -> Stat:
     return Stat(counts, found, files, Counter(), ProfileLosses())
 
 
-def test_spread() -> None:
+def test_run_variation_lists_differing_counts_and_functions() -> None:
     spread = RunVariation([run(1, a=5, b=9, c=1), run(1, a=5, b=7, c=9)])
     assert spread.run_with_fewest_instructions is spread.runs[0]
     assert spread.differing_counts == [("instructions", 15, 21)]
@@ -153,7 +157,9 @@ def test_spread() -> None:
         (["-o", "/proc/absent/file", "--", "/bin/true"], 125, "/proc/absent/file"),
     ],
 )
-def test_refused(words: list[str], code: int, text: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_stat_refuses_unusable_options_and_programs(
+    words: list[str], code: int, text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["stat", *words]) == code
     said = capfd.readouterr()
     assert said.out == ""
@@ -162,7 +168,7 @@ def test_refused(words: list[str], code: int, text: str, capfd: pytest.CaptureFi
     assert len(said.err.splitlines()) == (2 if code == 2 else 1)
 
 
-def test_no_number_of_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zero_runs_are_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["stat", "--runs", "0", "--", "/bin/true"])
     assert "expected a number of runs, got '0'" in capsys.readouterr().err

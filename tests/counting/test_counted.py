@@ -14,7 +14,7 @@ import pytest
 import rtit
 from programs.build import PROGRAMS
 from rtit.capture.request import RecordRequest
-from rtit.counting.run import CountedRun, CountingRun
+from rtit.counting.counted_run import CountedRun, CountingRun
 from rtit.errors import UsageError
 from rtit.profile.stat import stat as decoded
 from support.recordings import require_backend
@@ -55,7 +55,9 @@ def tables(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_as_recorded(name: str, program: ProgramBuilder, tmp_path: Path) -> None:
+def test_counts_equal_those_of_a_decoded_recording(
+    name: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
     argv = [str(program(name)), *PROGRAMS[name].arguments]
     counted = rtit.stat(argv, backend="qemu")
     recording = rtit.record(argv, backend="qemu", output=tmp_path / "data")
@@ -67,7 +69,7 @@ def test_as_recorded(name: str, program: ProgramBuilder, tmp_path: Path) -> None
     assert counted.stat.threads.total() == recording.instructions
 
 
-def test_threads_are_counted_apart(program: ProgramBuilder) -> None:
+def test_each_thread_has_its_own_count(program: ProgramBuilder) -> None:
     counted = rtit.stat([str(program("threads"))], backend="qemu")
     found = counted.stat
     assert len(found.threads) == found.counts["threads"] > 1
@@ -98,7 +100,9 @@ def costs(text: str, symbols: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", ["pointers", "recursion", "branch_next", "returns"])
-def test_as_callgrind_counts(name: str, program: ProgramBuilder, tmp_path: Path) -> None:
+def test_function_counts_equal_those_of_callgrind(
+    name: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
     valgrind, nm = shutil.which("valgrind"), shutil.which("nm")
     if valgrind is None or nm is None:
         pytest.skip("valgrind or nm is not installed")
@@ -118,7 +122,7 @@ def test_as_callgrind_counts(name: str, program: ProgramBuilder, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["exec_chain", "fork", "rep", "segv_caught", "vfork_exec"])
-def test_sums_alone_are_the_same(name: str, program: ProgramBuilder) -> None:
+def test_totals_without_addresses_equal_full_counts(name: str, program: ProgramBuilder) -> None:
     request = RecordRequest([str(program(name))], backend="qemu")
     with CountingRun(request, where=False) as counting:
         while counting.session.step(0.2):
@@ -133,7 +137,7 @@ def killed(script: str) -> CountedRun:
     return rtit.stat(["/bin/sh", "-c", script], backend="qemu")
 
 
-def test_nothing_is_lost_that_is_killed() -> None:
+def test_killed_program_keeps_its_counts() -> None:
     loop = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; "
     ends, dies = killed(loop + "kill -0 $$; :"), killed(loop + "kill -9 $$; :")
     assert (ends.exit_code, dies.exit_code) == (0, 128 + 9)
@@ -144,7 +148,7 @@ def test_nothing_is_lost_that_is_killed() -> None:
     assert dies.stat.threads.total() == most
 
 
-def test_children_are_counted(tmp_path: Path) -> None:
+def test_counts_include_child_processes(tmp_path: Path) -> None:
     one = killed("/bin/true; :").stat.counts
     three = killed("/bin/true; /bin/true; /bin/true; :").stat.counts
     assert (one["processes"], three["processes"]) == (2, 4)
@@ -152,7 +156,7 @@ def test_children_are_counted(tmp_path: Path) -> None:
     assert three["instructions"] - one["instructions"] > 2 * child
 
 
-def test_a_child_without_a_file_does_not_count_in_its_parents() -> None:
+def test_child_without_counts_file_is_not_added_to_its_parent() -> None:
     loop = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; "
     alone, forks = killed(loop + ":"), killed(f"ulimit -f 1; {loop} ({loop}:); :")
     assert ["are missing: File too large" in text for text in forks.warnings] == [True]
@@ -162,7 +166,7 @@ def test_a_child_without_a_file_does_not_count_in_its_parents() -> None:
     assert own / 2 < forks.stat.counts["instructions"] < own * 1.5
 
 
-def test_single_steps_count_the_same(program: ProgramBuilder) -> None:
+def test_single_stepping_counts_as_qemu_does(program: ProgramBuilder) -> None:
     stepped, translated = (
         rtit.stat([str(program("recursion"))], backend=backend) for backend in ("ptrace", "qemu")
     )
@@ -171,7 +175,7 @@ def test_single_steps_count_the_same(program: ProgramBuilder) -> None:
 
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
-def test_addresses_beyond_the_limit_are_missing(backend: str, program: ProgramBuilder) -> None:
+def test_addresses_beyond_max_counters_are_reported(backend: str, program: ProgramBuilder) -> None:
     argv = [str(program("recursion"))]
     whole = rtit.stat(argv, backend=backend).stat
     part = rtit.stat(argv, backend=backend, max_counters=5).stat

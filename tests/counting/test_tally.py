@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.counting.profile import read_process_counts
+from rtit.counting.process_counts import read_process_counts
 from rtit.counting.program_totals import MAGIC
 from rtit.errors import InputError
 
@@ -33,7 +33,7 @@ def made() -> Made:
     return make
 
 
-def test_one_of_which_nothing_ran(made: Made) -> None:
+def test_counts_file_without_executed_blocks_is_empty(made: Made) -> None:
     found = read_process_counts(made(MAGIC, 1, 0, 1, size=WHOLE))
     assert len(found.start) == 0
     assert found.threads == {}
@@ -53,13 +53,15 @@ def test_one_of_which_nothing_ran(made: Made) -> None:
         ((), 0, SEALS, "cut off at offset 0x0"),
     ],
 )  # fmt: skip
-def test_refused(words: tuple[int, ...], size: int, seals: int, says: str, made: Made) -> None:
+def test_malformed_counts_file_is_refused(
+    words: tuple[int, ...], size: int, seals: int, says: str, made: Made
+) -> None:
     with pytest.raises(InputError) as raised:
         read_process_counts(made(*words, size=size, seals=seals))
     assert says in str(raised.value)
 
 
-def test_a_file_that_is_on_a_disk(tmp_path: Path) -> None:
+def test_counts_file_on_disk_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "counts").open("w+b") as file:
         file.truncate(WHOLE)
         with pytest.raises(InputError, match="may shrink"):

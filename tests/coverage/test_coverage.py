@@ -161,8 +161,13 @@ def test_html_marks_lines(profiled: ProfiledProgram, tmp_path: Path) -> None:
             if self.open:
                 self.marked[self.open[-1]][-1] += data
 
+    text_of_page = write_coverage(profiled.data, tmp_path, "html").read_text()
+    legend = text_of_page.partition("<pre>")[0].partition("</table>")[2]
+    assert re.findall(r'class="(\w+)">([\w ]+),?', legend) == [
+        ("ran", "executed"), ("part", "executed"), ("not", "not executed")
+    ]  # fmt: skip
     page = Page()
-    page.feed(write_coverage(profiled.data, tmp_path, "html").read_text())
+    page.feed(text_of_page)
     assert not page.open
     source = of_program(profiled)
     rows = {int(text.split()[0]): text for lines in page.marked.values() for text in lines}

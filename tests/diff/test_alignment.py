@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.diff.paths import find_reconvergence
+from rtit.diff.compare_paths import find_reconvergence
 
 Path = list[int]
 PATHS = st.lists(st.integers(0, 3), max_size=12)

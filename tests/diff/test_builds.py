@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,14 @@ from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
-from rtit.diff.builds import BY_FUNCTION, EXACT, BuildMatching
+from rtit.diff.compare_paths import (
+    _columns_of_complete_steps,
+    _RunColumns,
+    _shorten_unfinished_step,
+)
 from rtit.diff.diff_traces import diff_traces
-from rtit.diff.difference import Difference
-from rtit.diff.paths import _merge_steps, _RunColumns, _shorten_step
+from rtit.diff.difference import Difference, format_difference
+from rtit.diff.matched_builds import BY_FUNCTION, EXACT, BuildMatching
 from rtit.trace import End
 from support.recordings import record_to_end, require_backend
 
@@ -33,8 +37,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     require_backend("qemu")
     made: dict[tuple[str, ...], Path] = {}
 
-    def recorded(*flags: str, name: str = "prog", strip: bool = False) -> Path:
-        key = (*flags, name, str(strip))
+    def recorded(
+        *flags: str, name: str = "prog", strip: bool = False, filters: Sequence[str] = ()
+    ) -> Path:
+        key = (*flags, name, str(strip), *filters)
         if key not in made:
             try:
                 exe = compiled("builds", [str(SOURCE)], language="c", flags=["-g", "-O1", *flags])
@@ -47,7 +53,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
             if strip:
                 subprocess.run(["strip", str(program)], check=True)
             request = RecordRequest(
-                [str(program)], backend="qemu", output=folder / "data", env={"PATH": "/bin"}
+                [str(program)],
+                backend="qemu",
+                output=folder / "data",
+                env={"PATH": "/bin"},
+                filters=filters,
             )
             record_to_end(start_recording(request))
             made[key] = folder / "data"
@@ -105,6 +115,19 @@ def comparisons(*, less: bool) -> int:
             numbers[at], numbers[at - 1] = numbers[at - 1], numbers[at]
             at -= 1
     return count
+
+
+def test_address_filter_leaves_out_calling_contexts(built: Built) -> None:
+    """`sort`, which calls `before`, is not traced: `main` must not appear as its caller."""
+    filters = ["filter main", "filter before"]
+    found = differ(built("-static", filters=filters), built("-static", "-DLESS=>", filters=filters))
+    changed = {each.what: (each.left, each.right) for each in found.functions}
+    assert changed.keys() == {(("before", "prog"),)}
+    assert not found.calls
+    assert not found.contexts
+    [sentence] = found.too_deep
+    assert "address filter" in sentence
+    assert sentence in format_difference(found)
 
 
 @pytest.mark.parametrize("static", [True, False])
@@ -197,6 +220,8 @@ def test_equal_source_is_identical(built: Built) -> None:
     assert found.builds
     assert found.has_equal_paths
     assert not found.calls
+    without_changes = Difference(found.threads, builds=found.builds)
+    assert [*format_difference(without_changes)][-1].startswith("equal by function: ")
 
 
 def test_programs_with_different_names_are_paired(
@@ -209,7 +234,7 @@ def test_programs_with_different_names_are_paired(
     assert main(["diff", str(one), str(other)]) == 0
     printed = capsys.readouterr().out
     assert "are two builds: compared by the" in printed
-    assert printed.splitlines()[-1].startswith("identical, of two builds by function: ")
+    assert printed.splitlines()[-1].startswith("equal by function, but counts differ: ")
     assert main(["diff", "--json", str(one), str(other)]) == 0
     assert len(json.loads(capsys.readouterr().out)["builds"]) == 1
 
@@ -252,12 +277,12 @@ def test_long_inexact_step_is_kept_in_three_rows() -> None:
             20 * numbers, 30 * numbers, np.full(count, End.CONDITIONAL, np.uint8),
         )  # fmt: skip
 
-    short = _shorten_step(rows(BY_FUNCTION))
+    short = _shorten_unfinished_step(rows(BY_FUNCTION))
     assert len(short.file) == 3
-    step = _merge_steps(short, np.array([2]))
+    step = _columns_of_complete_steps(short, np.array([2]))
     assert step.instructions.tolist() == [count * (count + 1) // 2]
     ends = [[int(column[0]) for column in each] for each in (step.first, step.last)]
     assert ends == [[10, 20, 1, 30, 1], [10 * count, 20 * count, count, 30 * count, 1]]
-    again = _shorten_step(short)
+    again = _shorten_unfinished_step(short)
     assert all((one == other).all() for one, other in zip(again, short, strict=True))
-    assert len(_shorten_step(rows(EXACT)).file) == count
+    assert len(_shorten_unfinished_step(rows(EXACT)).file) == count

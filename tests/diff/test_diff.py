@@ -71,7 +71,7 @@ def differ(left: Path, right: Path) -> Difference:
         return diff_traces(one, other)
 
 
-def test_load_address_and_packets_are_no_difference(record_each_argument: Ways) -> None:
+def test_different_load_address_and_packets_are_no_difference(record_each_argument: Ways) -> None:
     """With ASLR and other PSB periods, load address and packets differ; the path does not."""
     one = record_each_argument("plain")
     # Rarely a string at the start lies near the end of its page, which is another path.

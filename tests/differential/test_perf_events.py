@@ -18,13 +18,13 @@ from kernel.machine import Machine
 from rtit.trace import ErrorClass, Stream, Trace
 from rtit.trace.events import (
     ControlFlowEvent,
-    Frequency,
+    CStateEntry,
+    CStateExit,
+    ExecutionModeChange,
+    FrequencyChange,
     Interrupt,
-    Mode,
     PtWrite,
-    Sleep,
     TraceEvent,
-    Wake,
 )
 
 ModeFixture = Callable[[str], Path]
@@ -68,14 +68,14 @@ def _address_text(value: int | None) -> str:
 
 
 def _power_texts(event: TraceEvent) -> Iterator[str]:
-    if isinstance(event, Sleep):
+    if isinstance(event, CStateEntry):
         at = _address_text(event.at)
         if event.hints is not None:
             yield f"mwait hints: {event.hints:#x} extensions: {event.extensions:#x} 0 {at}"
         state, sub = event.state, event.sub_state
         yield f"pwre hw: {int(event.hardware)} cstate: {state} sub-cstate: {sub} 0 {at}"
         yield f"exstop IP: {int(event.at is not None)} 0 {at}"
-    elif isinstance(event, Wake):
+    elif isinstance(event, CStateExit):
         last, deepest = event.last, event.deepest
         names = ("interrupt", "timer deadline", "store", "hardware")
         reasons = sum(1 << names.index(each) for each in event.reasons)
@@ -121,7 +121,7 @@ def _flag_changes(trace: Trace) -> list[tuple[Row, int]]:
         tids = _threads_of_rows(stream)
         flag = False
         for event in stream.events():
-            if isinstance(event, Mode) and event.interrupts is not flag:
+            if isinstance(event, ExecutionModeChange) and event.interrupts is not flag:
                 flag = event.interrupts
                 tid = tids[min(event.row, len(tids) - 1)] if tids else stream.tid
                 time = trace.clock.to_nanoseconds(event.time)
@@ -187,7 +187,7 @@ def test_power_events_equal_those_of_perf(mode: str, data: Path) -> None:
             ratios += [
                 (each.time, f"cbr cbr: {each.ratio} freq: {each.ratio * 100} MHz (100%)")
                 for each in stream.events()
-                if isinstance(each, Frequency) and (mode != SAMPLED_MODE or not ratios)
+                if isinstance(each, FrequencyChange) and (mode != SAMPLED_MODE or not ratios)
             ]
     assert bool(details) == (mode == SIMULATED)
     found = [(time, what.split()[-1]) for _, time, what in listed if what.startswith("psb")]

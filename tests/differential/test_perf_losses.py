@@ -11,7 +11,7 @@ from differential.oracles import perf
 from kernel import recording
 from kernel.machine import Machine
 from rtit.trace import ErrorClass, Trace
-from rtit.trace.events import Loss, Overflow
+from rtit.trace.events import DecodingLoss, Overflow
 
 NO_CODE, MISMATCH, OVERFLOW = 5, 6, 7
 """Error numbers of perf's decoder."""
@@ -73,7 +73,7 @@ def test_missing_code_is_lost_where_perf_reports_it(
             (stream.tid, trace.clock.to_nanoseconds(event.time), event.value)
             for stream in trace.threads
             for event in stream.events()
-            if isinstance(event, Loss)
+            if isinstance(event, DecodingLoss)
         }
     assert {(error.tid, error.time, error.ip) for error in listed} <= found
 
@@ -107,7 +107,7 @@ def test_contradicting_code_is_lost_where_perf_reports_it(
     assert first.code == MISMATCH
     with Trace(data) as trace:
         (stream,) = trace.streams
-        found = [event for event in stream.events() if isinstance(event, Loss)]
+        found = [event for event in stream.events() if isinstance(event, DecodingLoss)]
         assert trace.clock is not None
         time = trace.clock.to_nanoseconds(found[0].time)
         last = max(int(batch.time.max()) for batch in stream.packets(timing=True))

@@ -54,13 +54,13 @@ def defined_types() -> frozenset[str]:
 
 
 @MARKDOWN
-def test_dotted_names_are_importable(page: Path) -> None:
+def test_dotted_names_in_docs_are_importable(page: Path) -> None:
     dotted = [code for code in code_of_page(page) if re.fullmatch(r"rtit(?:\.\w+)+(?:\(\))?", code)]
     assert [name for name in dotted if not is_importable(name.removesuffix("()"))] == []
 
 
 @MARKDOWN
-def test_types_are_defined(page: Path, defined_types: frozenset[str]) -> None:
+def test_types_named_in_docs_are_defined(page: Path, defined_types: frozenset[str]) -> None:
     types = {code.partition(".")[0] for code in code_of_page(page)}
     unknown = (
         {name for name in types if TYPE.fullmatch(name)} - defined_types - set(OTHER_TYPES.split())
@@ -69,6 +69,6 @@ def test_types_are_defined(page: Path, defined_types: frozenset[str]) -> None:
 
 
 @MARKDOWN
-def test_paths_of_code_exist(page: Path) -> None:
+def test_code_paths_named_in_docs_exist(page: Path) -> None:
     paths = [code for code in code_of_page(page) if SOURCE_PATH.fullmatch(code)]
     assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -41,7 +41,7 @@ def command_names() -> set[str]:
     return names
 
 
-def test_every_command_is_run() -> None:
+def test_every_command_occurs_in_a_tested_page() -> None:
     names = command_names() - {"completion"}
     blocks = [block for page in PAGES for block in console_blocks(page)]
     shown = "\n".join(command for block in blocks for command in block)
@@ -49,6 +49,6 @@ def test_every_command_is_run() -> None:
         assert re.search(rf"\brtit {name}\b", shown), name
 
 
-def test_reference_has_every_command() -> None:
+def test_reference_page_describes_every_command() -> None:
     reference = (ROOT / "docs" / "reference" / "commands.md").read_text().splitlines()
     assert command_names() - {"help"} <= set(reference)

@@ -83,7 +83,7 @@ def is_coined(name: str) -> bool:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_names_are_terms_of_the_field(folder: str) -> None:
+def test_names_in_code_are_no_coined_words(folder: str) -> None:
     found = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in (ROOT / folder).rglob(FOLDERS[folder])
@@ -95,13 +95,13 @@ def test_names_are_terms_of_the_field(folder: str) -> None:
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_docs_use_terms_of_the_field(page: Path) -> None:
+def test_docs_have_no_coined_words(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert [match[0] for match in COINED_PHRASES.finditer(text)] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_uses_terms_of_the_field(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_texts_have_no_coined_words(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help-all"])
     assert [match[0] for match in COINED_PHRASES.finditer(capsys.readouterr().out)] == []

@@ -48,7 +48,7 @@ def test_lines_of_text_files_are_short() -> None:
     assert found == []
 
 
-def test_exceptions_are_needed() -> None:
+def test_exceptions_from_the_line_limit_are_needed() -> None:
     paths = tracked_files()
     for end in EXCEPTIONS:
         files = [path for path in paths if path.endswith(end)]

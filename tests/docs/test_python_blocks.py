@@ -81,13 +81,15 @@ def public(documented_class: type) -> set[str]:
     "documented_class",
     [Trace, Stream, Table, Batch, Decoder, Image, Ledger, Counts, TimeConversion],
 )
-def test_each_method_has_an_example(documented_class: type, called: set[str]) -> None:
+def test_docs_have_an_example_of_each_public_method(
+    documented_class: type, called: set[str]
+) -> None:
     names = public(documented_class)
     assert names
     assert names - called - WITHOUT == set()
 
 
-def test_each_name_has_an_example() -> None:
+def test_docs_have_an_example_of_each_public_name() -> None:
     shown = "".join(block for page in PAGES for block in python_blocks(page))
     for name in set(rtit.__all__) - {"__version__"}:
         if not issubclass(type(getattr(rtit, name)), type) or not issubclass(

@@ -41,7 +41,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_public_name_is_described(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_describes_every_public_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
     constants = import_module("public_constants").describe_constants
     module = import_module(name)
@@ -54,7 +54,7 @@ def test_every_public_name_is_described(name: str, monkeypatch: pytest.MonkeyPat
         assert description or inspect.ismodule(member) or described.get(public), public
 
 
-def test_index_names_the_top_level() -> None:
+def test_reference_index_lists_top_level_names() -> None:
     text = (REFERENCE / "index.md").read_text()
     for public in set(rtit.__all__) - {"__version__"}:
         assert re.search(rf"\brtit\.{public}\b", text), public

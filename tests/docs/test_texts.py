@@ -17,7 +17,7 @@ LONGEST_LINE, LONGEST_PARAGRAPH = 120, 6
 
 
 @MARKDOWN
-def test_lines_and_paragraphs_are_short(page: Path) -> None:
+def test_lines_and_paragraphs_of_docs_are_short(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in page.read_text().splitlines() if len(line) > LONGEST_LINE] == []
     lines = text.splitlines()
@@ -29,7 +29,7 @@ def test_lines_and_paragraphs_are_short(page: Path) -> None:
 
 
 @MARKDOWN
-def test_links_lead_to_files_and_headings(page: Path) -> None:
+def test_links_in_docs_lead_to_files_and_headings(page: Path) -> None:
     for link in LINK.finditer(page.read_text()):
         target = page.parent / (link[1] or link[3] or page.name)
         assert target.exists(), link[0]
@@ -43,7 +43,7 @@ def test_readme_is_short() -> None:
     assert len(README.read_text().splitlines()) < 150
 
 
-def test_make_targets_exist() -> None:
+def test_make_targets_named_in_docs_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = {name for page in TEXTS for name in re.findall(r"`make ([\w-]+)`", page.read_text())}
     assert targets

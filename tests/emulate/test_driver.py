@@ -1,4 +1,4 @@
-"""`Driver` derives outcomes of near branches, and refuses impossible ones."""
+"""`EmulatorDriver` derives outcomes of near branches, and refuses impossible ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.properties import examples
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
-from rtit.emulate import Driver
+from rtit.emulator_driver import EmulatorDriver
 
 CODE, STACK, BUFFER, SIZE = 0x40_0000, 0x80_0000, 0x1000_0000, 1 << 16
 KERNEL = 0xFFFF_FFFF_8100_0000
@@ -31,7 +31,7 @@ STORE = b"\xb9\x03\x00\x00\x00\x48\x8d\x7c\x24\xc0\xf3\xaa"
 # mov ecx, 3; lea rdi, [rsp - 64]; rep stosb
 
 
-def start() -> tuple[Driver, bytearray]:
+def start() -> tuple[EmulatorDriver, bytearray]:
     out = bytearray()
     cpu = Processor(memory=Memory(observer=lambda _, data: out.extend(data)))
     cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
@@ -39,7 +39,7 @@ def start() -> tuple[Driver, bytearray]:
     ctl = CTL.encode(TraceEn=1, BranchEn=1, User=1, TSCEn=1)
     cpu.set_msr(Msr.CTL, ctl, next_ip=CODE)
     out.clear()
-    return Driver(cpu), out
+    return EmulatorDriver(cpu), out
 
 
 @st.composite
@@ -73,7 +73,7 @@ def rel(target: int, following: int) -> bytes:
 
 @examples(30)
 @given(slots(), st.integers(1, 400))
-def test_execution_of_unicorn_is_decoded(code: bytes, count: int) -> None:
+def test_execution_in_unicorn_emulator_is_decoded(code: bytes, count: int) -> None:
     unicorn = pytest.importorskip("unicorn", reason="unicorn is not installed")
     driver, _ = start()
     executed: list[int] = []

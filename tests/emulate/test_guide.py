@@ -12,7 +12,7 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "howto" / "emulator.md").read_text
 PROGRAM = GUIDE.partition("```python\n")[2].partition("```")[0]
 
 
-def test_program_of_guide_runs() -> None:
+def test_example_program_of_emulator_guide_runs() -> None:
     pytest.importorskip("unicorn", reason="unicorn is not installed (pip install unicorn)")
     pytest.importorskip("rtit._core", reason="the native module is not built")
     ended = subprocess.run(

@@ -8,7 +8,7 @@ from rtit.errors import InputError
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
-from rtit.x86 import Class, Instruction, decode
+from rtit.x86 import Instruction, InstructionClass, decode
 
 IP = 0x1000
 
@@ -16,27 +16,29 @@ IP = 0x1000
 @pytest.mark.parametrize(
     ("code", "kind", "target"),
     [
-        ("90", Class.OTHER, None),
-        ("7510", Class.CONDITIONAL, 0x1012),
-        ("e2fe", Class.CONDITIONAL, 0x1000),
-        ("eb10", Class.JUMP, 0x1012),
-        ("e8f0ffffff", Class.CALL, 0xFF5),
-        ("ffe0", Class.INDIRECT_JUMP, None),
-        ("ff10", Class.INDIRECT_CALL, None),
-        ("c3", Class.RETURN, None),
-        ("48cf", Class.FAR_TRANSFER, None),
-        ("0f05", Class.SYSCALL, None),
-        ("cd80", Class.SOFTWARE_INTERRUPT, None),
-        ("0f01c2", Class.VM_ENTRY, None),
-        ("0f22d8", Class.MOV_CR3, None),
-        ("f30faee0", Class.PTWRITE, None),
-        ("0fc730", Class.VMPTRLD, None),
-        ("c7f810000000", Class.XBEGIN, 0x1016),
-        ("0f01d5", Class.XEND, None),
-        ("c6f801", Class.XABORT, None),
+        ("90", InstructionClass.OTHER, None),
+        ("7510", InstructionClass.CONDITIONAL, 0x1012),
+        ("e2fe", InstructionClass.CONDITIONAL, 0x1000),
+        ("eb10", InstructionClass.JUMP, 0x1012),
+        ("e8f0ffffff", InstructionClass.CALL, 0xFF5),
+        ("ffe0", InstructionClass.INDIRECT_JUMP, None),
+        ("ff10", InstructionClass.INDIRECT_CALL, None),
+        ("c3", InstructionClass.RETURN, None),
+        ("48cf", InstructionClass.FAR_TRANSFER, None),
+        ("0f05", InstructionClass.SYSCALL, None),
+        ("cd80", InstructionClass.SOFTWARE_INTERRUPT, None),
+        ("0f01c2", InstructionClass.VM_ENTRY, None),
+        ("0f22d8", InstructionClass.MOV_CR3, None),
+        ("f30faee0", InstructionClass.PTWRITE, None),
+        ("0fc730", InstructionClass.VMPTRLD, None),
+        ("c7f810000000", InstructionClass.XBEGIN, 0x1016),
+        ("0f01d5", InstructionClass.XEND, None),
+        ("c6f801", InstructionClass.XABORT, None),
     ],
 )
-def test_instruction_has_class_and_target(code: str, kind: Class, target: int | None) -> None:
+def test_instruction_has_class_and_target(
+    code: str, kind: InstructionClass, target: int | None
+) -> None:
     data = bytes.fromhex(code)
     assert decode(data + bytes(4), IP) == Instruction(IP, len(data), kind, IP + len(data), target)
 
@@ -44,8 +46,8 @@ def test_instruction_has_class_and_target(code: str, kind: Class, target: int | 
 def test_all_classes_are_tested() -> None:
     marks = test_instruction_has_class_and_target.pytestmark  # type: ignore[attr-defined]
     cases = next(mark for mark in marks if mark.name == "parametrize").args[1]
-    assert [kind for _, kind, _ in cases if kind is not Class.CONDITIONAL] == [
-        kind for kind in Class if kind is not Class.CONDITIONAL
+    assert [kind for _, kind, _ in cases if kind is not InstructionClass.CONDITIONAL] == [
+        kind for kind in InstructionClass if kind is not InstructionClass.CONDITIONAL
     ]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.events import CaptureEvent, EventKind, Flag
+from rtit.capture.events import CaptureEvent, EventFlag, EventKind
 from rtit.capture.ptrace.session import PtraceTracer, start_ptrace
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
@@ -71,7 +71,7 @@ def test_ctrl_c_detaches_and_program_ends_as_natively(
     assert counts[""] >= (3000 if name == "workers" else 5)
 
 
-def test_events_of_threads_that_ran_before_attaching(
+def test_attaching_reports_threads_that_already_run(
     program: ProgramBuilder, attach: Attacher
 ) -> None:
     live = attach(program("workers"))
@@ -79,7 +79,7 @@ def test_events_of_threads_that_ran_before_attaching(
     last: dict[int, CaptureEvent] = {}
     mapped: Counter[int] = Counter()
     for event in live.log.events():
-        if event.kind == EventKind.CODE and event.flags & Flag.CODE_OF_MAPPING:
+        if event.kind == EventKind.CODE and event.flags & EventFlag.CODE_OF_MAPPING:
             continue  # of a program that was built a moment ago
         if event.kind in (EventKind.MMAP, EventKind.CODE):
             mapped[event.tid] += event.clock == 0
@@ -323,7 +323,11 @@ def test_attach_refuses_processes_that_cannot_be_traced(program: ProgramBuilder)
         PtraceTracer.attach([])
     with running_program(program("waiting")) as process:
         tids = {int(each["Pid"]) for each in thread_statuses(process.pid)} - {process.pid}
-        assert f"process {process.pid}" in attach_error(tids.pop())
+        tid = tids.pop()
+        error = attach_error(tid)
+        assert f"{tid} is a thread of process {process.pid}" in error
+        assert f"--pid {process.pid}" in error
+        assert f"rtit report --tid {tid}" in error
         with PtraceTracer.attach([process.pid]):
             assert "is traced by process" in attach_error(process.pid)
         wait_until(

@@ -14,7 +14,7 @@ from rtit.capture.events import EventKind
 from rtit.capture.ptrace.recorder import PtraceRecorder as TraceUnits
 from rtit.capture.ptrace.session import replay_events
 from rtit.perfdata import TimeConversion
-from rtit.trace import Branches, End, Selection, Settings, Stream, Times, Trace
+from rtit.trace import Branches, End, Selection, Settings, Stream, TimeRange, Trace
 from rtit.unit.time_model import TimeModel
 from support.recordings import RecordedProgram, Recorder
 
@@ -83,7 +83,7 @@ def check_plain_times(stream: Stream, clock: TimeConversion | None) -> None:
         if len(times):
             middle = np.quantile(times, [0.25, 0.75], method="lower").tolist()
             start, end = (clock.to_nanoseconds(tick) if clock else tick for tick in middle)
-            where = Times(start, end)
+            where = TimeRange(start, end)
             first, last = where.to_ticks(clock)
             part = table(Selection(time=where)).columns()["time"]
             assert np.array_equal(part, times[(times >= first) & (times <= last)])

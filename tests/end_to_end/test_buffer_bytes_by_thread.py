@@ -34,7 +34,7 @@ def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]
     written: Counter[int] = Counter()
     schedule, write, switch = (
         SharedCpuRecorder._schedule_thread,
-        SharedCpuRecorder._write_slot,
+        SharedCpuRecorder._write_packets_of_slot,
         Writer.switch,
     )
     machines: list[SharedCpuRecorder] = []
@@ -64,7 +64,7 @@ def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]
         switch(writer, cpu, time, before, after, back)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SharedCpuRecorder, "_schedule_thread", record_schedule)
-    monkeypatch.setattr(SharedCpuRecorder, "_write_slot", wrote)
+    monkeypatch.setattr(SharedCpuRecorder, "_write_packets_of_slot", wrote)
     monkeypatch.setattr(Writer, "switch", switched)
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from programs.build import PROGRAMS
 from rtit.capture.events import EventKind
-from rtit.capture.ptrace.recorder import OutputSetup
+from rtit.capture.ptrace.recorder import OutputSchemeSetup
 from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from support.both_paths import assert_interpreter_agrees
@@ -116,11 +116,15 @@ def test_packet_settings_do_not_change_the_decoded_path(
 @pytest.mark.parametrize("base_recording", BASE_PROGRAMS, indirect=True)
 @pytest.mark.parametrize(
     "setup",
-    [OutputSetup(regions=5, size=4096), OutputSetup(regions=1, size=4096), OutputSetup(size=128)],
+    [
+        OutputSchemeSetup(regions=5, size=4096),
+        OutputSchemeSetup(regions=1, size=4096),
+        OutputSchemeSetup(size=128),
+    ],
 )
 def test_output_schemes_do_not_change_the_decoded_path(
     base_recording: RecordedProgram,
-    setup: OutputSetup,
+    setup: OutputSchemeSetup,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

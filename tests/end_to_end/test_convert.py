@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import rtit
 from differential.oracles import perf
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Trace
-from support.recordings import Recorder
+from support.recordings import Recorder, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -41,7 +42,8 @@ def test_split_and_join_keep_path_and_times(
         assert Path(words[3]).read_bytes() == stream.read()
         (pid,) = trace.mappings()
     maps = str(folder / f"{pid}.maps")
-    back = ["convert", *words[2:], "--maps", maps, "-o", str(again)]
+    settings = words[2 : words.index("--elf")]
+    back = ["convert", *settings, "--maps", maps, "-o", str(again)]
     assert main(back) == 0
     (path,) = executed_ips(live.data).values()
     assert executed_ips(again) == {1: path}
@@ -54,6 +56,26 @@ def test_split_and_join_keep_path_and_times(
         return
     assert errors == []
     assert theirs == {1: path}
+
+
+@pytest.mark.parametrize("filters", [[], ["filter main"]])
+def test_printed_command_decodes_the_same_path(
+    filters: list[str], program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_backend("qemu")
+    data = tmp_path / "perf.data"
+    event = "intel_pt/noretcomp/u"
+    rtit.record(
+        [str(program("pointers"))], output=data, backend="qemu", event=event, filters=filters
+    )
+    assert main(["convert", str(data), "--split", str(tmp_path / "split")]) == 0
+    _, command = capsys.readouterr().out.splitlines()[-1].split(" bytes  ")
+    fields = ["--fields", "ip,sym"]
+    assert main(["instructions", str(data), *fields]) == 0
+    expected = capsys.readouterr().out
+    assert expected.count("\n") > 10
+    assert main([*shlex.split(command)[1:], *fields]) == 0
+    assert capsys.readouterr().out == expected
 
 
 def test_split_into_existing_files_is_an_error(

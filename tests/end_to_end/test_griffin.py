@@ -15,20 +15,24 @@ from hypothesis import strategies as st
 from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from rtit.errors import InputError
-from rtit.perfdata.griffin import read_griffin_log
+from rtit.perfdata.griffin_log import read_griffin_log
 from rtit.trace import Trace
+from support.griffin import (
+    BUFFER,
+    FORK,
+    HEAD,
+    IMAGE,
+    PAGE,
+    PROCESS,
+    SECTION,
+    THREAD,
+    UNMAP,
+    XPAGE,
+    log_item,
+)
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
-BUFFER, PROCESS, THREAD, IMAGE, XPAGE, UNMAP, FORK, SECTION = range(8)
-PAGE = 4096
-HEAD = struct.pack("<II", 0x51C0FFEE, 1)
-
-
-def log_item(kind: int, *numbers: int, data: bytes = b"") -> bytes:
-    """Return a struct pt_logitem_header (kind, total size), u64 fields, and data."""
-    body = struct.pack(f"<{len(numbers)}Q", *numbers) + data
-    return struct.pack("<II", kind, 8 + len(body)) + body
 
 
 def griffin_log(recording: Path, size: int) -> bytes:

@@ -13,7 +13,7 @@ from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from rtit.perfdata import SwitchRecords
 from rtit.trace import Selection, Trace
-from rtit.trace.threads import split
+from rtit.trace.threads import thread_splitter
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
@@ -34,8 +34,8 @@ def force_joint_decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Call it to decode no two threads separately afterwards."""
 
     def force() -> None:
-        monkeypatch.setattr(split, "ALWAYS_SPLIT", 1)
-        monkeypatch.setattr(split, "MAX_WORK", 0)
+        monkeypatch.setattr(thread_splitter, "ALWAYS_SPLIT", 1)
+        monkeypatch.setattr(thread_splitter, "MAX_WORK", 0)
 
     return force
 

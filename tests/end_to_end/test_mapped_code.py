@@ -109,7 +109,7 @@ def recording(
 @pytest.mark.parametrize(
     ("how", "suffix"), [("bind", ""), ("bind", ".no-build-id"), ("tmpfs", ""), ("overlay", "")]
 )
-def test_program_at_a_path_that_differs_by_mount_namespace(
+def test_program_in_another_mount_namespace_is_decoded(
     how: str, suffix: str, programs_folder: Path, recording: MappedCodeRecording
 ) -> None:
     """The recorder sees `ours` at the path where the program sees `others`.

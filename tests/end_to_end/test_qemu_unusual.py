@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture.qemu.qemu_process import RecordingFolder, remove_stale
+from rtit.capture.qemu.qemu_process import RecordingFolder, remove_stale_folders
 from rtit.cli.main import main
 from support.processes import is_signal_pending, send_signal_and_wait, wait_until
 from support.recordings import RTIT
@@ -297,9 +297,9 @@ def test_remove_stale_keeps_folder_that_is_being_created(
             nonlocal here
             if not here:
                 here = True
-                remove_stale(str(tmp_path))
+                remove_stale_folders(str(tmp_path))
                 result = real(*verify_words)
-                remove_stale(str(tmp_path))
+                remove_stale_folders(str(tmp_path))
                 here = False
                 return result
             return real(*verify_words)
@@ -319,7 +319,7 @@ def test_remove_stale_keeps_folders_of_running_recorders(
     monkeypatch.setattr(folder, lambda: str(tmp_path))
     mine = RecordingFolder()
     (tmp_path / "rtit-of-another-kind").mkdir()
-    remove_stale(str(tmp_path))
+    remove_stale_folders(str(tmp_path))
     assert len(recording_folders(tmp_path)) == 2
     mine.remove_folder()
     mine.remove_folder()
@@ -333,7 +333,7 @@ def test_remove_stale_removes_unnamed_folder_after_an_hour(tmp_path: Path) -> No
     old.mkdir()
     then = time.time() - 3700
     os.utime(old, (then, then))
-    remove_stale(str(tmp_path))
+    remove_stale_folders(str(tmp_path))
     assert list(tmp_path.iterdir()) == [new]
 
 
@@ -342,7 +342,7 @@ def test_remove_stale_removes_folder_of_killed_recorder(tmp_path: Path) -> None:
     left = tmp_path / "rtit-left"
     left.mkdir()
     os.mkfifo(left / "alive")
-    remove_stale(str(tmp_path))
+    remove_stale_folders(str(tmp_path))
     assert recording_folders(tmp_path) == []
 
 
@@ -352,5 +352,5 @@ def test_remove_stale_does_not_follow_links(tmp_path: Path) -> None:
     other.mkdir()
     os.mkfifo(other / "alive")
     (tmp_path / "rtit-left").symlink_to(other)
-    remove_stale(str(tmp_path))
+    remove_stale_folders(str(tmp_path))
     assert (other / "alive").exists()

@@ -43,7 +43,7 @@ def all_events(tracer: PtraceTracer) -> Iterator[CaptureEvent]:
         yield from iterate_events(batch)
 
 
-def test_events_of_a_program_from_start_to_end(tmp_path: Path) -> None:
+def test_tracer_reports_events_from_program_start_to_end(tmp_path: Path) -> None:
     exe = build_program("recursion")
     log = EventLog()
     with PtraceTracer([exe], truth=tmp_path / "truth", no_aslr=True) as tracer:

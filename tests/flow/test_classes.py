@@ -46,7 +46,7 @@ JCC += [f"0f{0x80 + condition:02x}f0000000" for condition in range(16)]
 
 @pytest.mark.spec("COFI-001")
 @pytest.mark.parametrize("code", [*JCC, "e310", "67e310", "e010", "e110", "e210"])
-def test_conditional_branches_take_a_result(code: str) -> None:
+def test_conditional_branch_consumes_a_tnt_result(code: str) -> None:
     assert decode_path(code, encode("TNT", bits="N") + event_after(code)) == ([BASE], {"exact"})
     target = BASE + len(bytes.fromhex(code)) + (0xF0 if code.startswith("0f") else 0x10)
     assert decode_path(code, encode("TNT", bits="T") + ip_packet("FUP", target)) == (
@@ -68,14 +68,14 @@ def test_conditional_branches_take_a_result(code: str) -> None:
         ("e8fb000000", 32, THERE),
     ],
 )
-def test_direct_jumps_and_calls_take_no_packet(code: str, bits: int, target: int) -> None:
+def test_direct_jump_or_call_consumes_no_packet(code: str, bits: int, target: int) -> None:
     assert decode_path(code, ip_packet("FUP", target), bits) == ([BASE], {"exact"})
 
 
 @pytest.mark.spec("COFI-003")
 @pytest.mark.parametrize("code", ["ffe0", "ff20", "ffd0", "ff10", "c3", "c20800"])
 @pytest.mark.parametrize("bits", [64, 32])
-def test_indirect_branches_and_returns_take_a_target(code: str, bits: int) -> None:
+def test_indirect_branch_or_return_consumes_a_tip(code: str, bits: int) -> None:
     assert decode_path(code, ip_packet("TIP", THERE) + ip_packet("FUP", THERE), bits) == (
         [BASE],
         {"exact"},
@@ -89,7 +89,7 @@ FAR += ["0f35", "480f35", "0f01c2", "0f01c3"]
 
 @pytest.mark.spec("COFI-004", "TIP-003")
 @pytest.mark.parametrize("code", FAR)
-def test_far_transfers_take_a_target(code: str) -> None:
+def test_far_transfer_consumes_a_tip(code: str) -> None:
     assert decode_path(code, ip_packet("TIP", THERE) + ip_packet("FUP", THERE)) == (
         [BASE],
         {"exact"},
@@ -98,7 +98,7 @@ def test_far_transfers_take_a_target(code: str) -> None:
 
 @pytest.mark.spec("COFI-004")
 @pytest.mark.parametrize("code", ["ea001100000800", "9a001100000800"])
-def test_direct_far_transfers_take_one_too(code: str) -> None:
+def test_direct_far_transfer_consumes_a_tip(code: str) -> None:
     assert decode_path(code, ip_packet("TIP", THERE) + ip_packet("FUP", THERE), 32) == (
         [BASE],
         {"exact"},
@@ -107,7 +107,7 @@ def test_direct_far_transfers_take_one_too(code: str) -> None:
 
 @pytest.mark.spec("COFI-004")
 @pytest.mark.parametrize(("code", "bits"), [("cc", 64), ("cd80", 64), ("f1", 64), ("ce", 32)])
-def test_software_interrupts_are_events(code: str, bits: int) -> None:
+def test_software_interrupt_is_decoded_as_an_event(code: str, bits: int) -> None:
     """They have a FUP and a TIP, never a TIP alone."""
     event = ip_packet("FUP", BASE) + ip_packet("TIP", THERE)
     found: Any = decode_path(code, event + ip_packet("FUP", THERE + 1), bits)

@@ -221,7 +221,7 @@ CONDITIONAL += [f"0f{byte:02x}0a000000" for byte in range(0x80, 0x90)]
 
 @pytest.mark.spec("TNT-012")
 @pytest.mark.parametrize("text", CONDITIONAL)
-def test_only_conditional_branches_consume_a_result(text: str) -> None:
+def test_only_conditional_branches_consume_a_tnt_result(text: str) -> None:
     size = len(text) // 2
     code = space((0x1000, text), (0x1000 + size, "90"), (0x1010, "eb0e"), (0x1020, "e80b000000"))
     taken = psb(0x1000) + encode_tnt(1, 1) + disable(0x1030)

@@ -106,7 +106,7 @@ def test_instructions_equal_those_of_libipt(
         assert classes == ERRORS.get(name, [])
 
 
-def test_straight_code_of_100000_instructions(
+def test_straight_code_of_100000_instructions_decodes_as_by_libipt(
     traces: Path, cases: dict[str, dict[str, Any]]
 ) -> None:
     stream = decode(traces / "libipt-cases", cases["linear-fup-tip_pgd"])

@@ -43,7 +43,7 @@ def result(stream: Any) -> tuple[list[int], Any, Any]:
 
 
 @pytest.mark.parametrize("largest", [40_000, 100_000, 1 << 30])
-def test_stream_in_pieces_equals_stream_in_one(largest: int) -> None:
+def test_stream_in_chunks_decodes_as_the_whole_stream(largest: int) -> None:
     stream = long_stream()
     whole = result(stream)
     assert len(whole[0]) == 80_000 * 6 + 5
@@ -59,7 +59,7 @@ def test_stream_in_pieces_equals_stream_in_one(largest: int) -> None:
     assert result(iter(pieces)) == whole
 
 
-def test_pieces_are_read_when_decoding_reaches_them() -> None:
+def test_chunks_are_read_when_decoding_reaches_them() -> None:
     taken = 0
 
     def endless() -> Iterator[bytes]:
@@ -74,7 +74,7 @@ def test_pieces_are_read_when_decoding_reaches_them() -> None:
     assert taken < 100
 
 
-def test_stream_without_pieces_is_empty() -> None:
+def test_stream_without_chunks_is_empty() -> None:
     assert result([]) == result(b"") == ([], result(b"")[1], [])
 
 

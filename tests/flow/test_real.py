@@ -59,7 +59,9 @@ def all_ips(flow: Any) -> list[int]:
         ("loopy-broadwell-snapshot", "loopy.elf"),
     ],
 )
-def test_perf_traces_of_static_programs(trace: str, elf: str, traces: Path) -> None:
+def test_traces_recorded_by_perf_decode_to_the_published_path(
+    trace: str, elf: str, traces: Path
+) -> None:
     folder = traces / "hase"
     space = space_of((folder / elf).read_bytes())
     expected = [int(line, 16) for line in (folder / f"{trace}.ips.txt").read_text().split()]
@@ -73,7 +75,7 @@ def test_perf_traces_of_static_programs(trace: str, elf: str, traces: Path) -> N
 
 
 @pytest.mark.spec("DEC-016")
-def test_cyc_mtc_trace_of_hello(traces: Path) -> None:
+def test_hardware_trace_with_cyc_and_mtc_decodes_to_the_known_path(traces: Path) -> None:
     folder = traces / "dynamorio"
     stream = (folder / "pt.bin").read_bytes()
     space = space_of((folder / "hello").read_bytes())

@@ -171,7 +171,7 @@ def test_batch_has_rows_of_one_interval() -> None:
     assert [each for each in hashed if each[1]] == [(1, [2]), (2, [1, 1])]
 
 
-def test_visited_lists_intervals_with_executed_code() -> None:
+def test_decoder_lists_intervals_with_executed_code() -> None:
     stream = PSB + run_packets() + tsc(20) + tsc(30) + run_packets() + run_packets() + tsc(40)
     made = flow(stream, [(15, None), (25, None), (35, None)])
     made.count()

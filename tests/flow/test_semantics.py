@@ -114,7 +114,7 @@ def test_indirect_call_pushes_the_return_address() -> None:
 
 
 @pytest.mark.spec("RET-005")
-def test_uncompressed_return_pops() -> None:
+def test_uncompressed_return_pops_the_return_stack() -> None:
     # the first RET has a TIP and pops; the second then matches the first call
     code = bytes.fromhex(
         "e80b000000" + "90" * 11 + "e80b000000" + "90" * 11 + "c3" + "90" * 7 + "c3"
@@ -173,7 +173,7 @@ def test_return_is_not_compressed_across_events(between: str) -> None:
 
 
 @pytest.mark.spec("DTIP-002")
-def test_deferred_tips_of_table_33_19() -> None:
+def test_table_33_19_path_with_deferred_tips_is_decoded() -> None:
     code = core.Space()
     for address, data in {
         0x1000: "4885c9900f85000b0000ffe2",
@@ -218,7 +218,7 @@ def test_pgd_without_ip_replaces_a_result() -> None:
 
 @pytest.mark.spec("PGD-009")
 @pytest.mark.parametrize(("start", "last"), [(0x1010, 0x1010), (0x101B, 0x101B), (0x102A, 0x102A)])
-def test_pgd_without_ip_at_other_instructions(start: int, last: int) -> None:
+def test_pgd_without_ip_binds_to_the_branch_or_far_transfer(start: int, last: int) -> None:
     assert exact(psb(start) + encode("TIP.PGD", ip_bytes=0))[-1] == last
 
 

@@ -48,7 +48,7 @@ PGE = ip_packet("TIP.PGE", 0x1000)
 
 
 @pytest.mark.spec("TSC-003", "DEC-016")
-def test_time_from_tsc_alone() -> None:
+def test_rows_have_the_time_of_the_last_tsc() -> None:
     # the run begins after the first TSC; only its end shows that later ones came after it
     assert times(tsc(1000), PGE, tsc(2000), branch(), branch()) == [1000, 2000]
     assert times(tsc(1000), PGE, branch(), tsc(3000), branch()) == [1000, 1000]
@@ -74,7 +74,7 @@ def test_tsc_wraps_at_56_bits() -> None:
         (12, 0x0FFF, 0, 0x31, 84),  # bits above 15 are not in TMA
     ],
 )
-def test_first_mtc_after_tma(
+def test_first_mtc_after_tma_advances_time_by_elapsed_ticks(
     mtc_freq: int, ctc: int, fast: int, payload: int, elapsed: int
 ) -> None:
     packets = [tsc(1 << 40), encode("TMA", ctc=ctc, fast_counter=fast), PGE]

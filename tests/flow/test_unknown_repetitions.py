@@ -64,7 +64,7 @@ def test_loop_without_packets_is_reported_once(begin: int, left: int, expected: 
     assert unknown_repetitions(data) == [(len(data) - 10, 0, left)]
 
 
-def test_runs_of_a_repeat_name_the_loop_iteration() -> None:
+def test_runs_of_a_repeated_loop_name_the_loop_iteration() -> None:
     made = flow(stream(0x1000, ip_packet("FUP", 0x1002)))
     starts, counts, hashes = (array(code) for code in "QIQ")
     while (columns := made.runs(100)) is not None:

@@ -11,7 +11,7 @@ import pytest
 from rtit.capture.filters import parse_filters
 from rtit.image import FileSymbols
 from rtit.image.debug_files import find_debug_file
-from rtit.image.files import Files
+from rtit.image.mapped_files import Files
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -59,7 +59,7 @@ def found(library: Path, *, symfs: str | None = None) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("location", ["lib.debug", ".debug/lib.debug"])
-def test_by_debug_link(library: Path, location: str) -> None:
+def test_debug_file_is_found_by_debug_link(library: Path, location: str) -> None:
     target = library.parent / location
     target.parent.mkdir(exist_ok=True)
     shutil.move(library.parent / "lib.debug", target)
@@ -71,7 +71,7 @@ def test_by_debug_link(library: Path, location: str) -> None:
     assert "_ZL6hiddeni" not in {name for name, _ in found(library)}
 
 
-def test_by_build_id(library: Path, tmp_path: Path) -> None:
+def test_debug_file_is_found_by_build_id(library: Path, tmp_path: Path) -> None:
     build_id = core.ElfFile(library).build_id
     if build_id is None:
         pytest.skip("the compiler gives no build ids")

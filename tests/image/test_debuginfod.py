@@ -15,7 +15,7 @@ import pytest
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image.debuginfod import Debuginfod
-from rtit.image.files import Files, UnusableFile
+from rtit.image.mapped_files import Files, UnusableFile
 from rtit.perfdata import PerfData
 from support.elf import elf_with_build_id
 from support.recordings import Recorder

@@ -125,7 +125,7 @@ def test_linkage_table_stubs_have_the_addresses_that_objdump_prints(tmp_path: Pa
         assert found
 
 
-def test_a_32_bit_file(tmp_path: Path) -> None:
+def test_32_bit_elf_file_has_functions(tmp_path: Path) -> None:
     source = tmp_path / "f.s"
     source.write_text(".globl f\n.type f,@function\nf: ret\n.size f,.-f\n")
     out = tmp_path / "f.so"
@@ -147,7 +147,7 @@ def test_functions_without_size_reach_next(tmp_path: Path) -> None:
     assert symbols.address(helper.offset) == helper.address
 
 
-def test_a_stripped_file_keeps_its_stubs(tmp_path: Path) -> None:
+def test_stripped_file_keeps_linkage_table_stubs(tmp_path: Path) -> None:
     path = compiled(tmp_path)
     subprocess.run([tool("strip"), path], check=True)
     names = {each.name for each in FileSymbols(path).functions}
@@ -165,7 +165,7 @@ def test_a_stripped_file_keeps_its_stubs(tmp_path: Path) -> None:
         (b"\x7fELF\x03\x01\x01" + bytes(64), "not an ELF file"),
     ],
 )
-def test_other_files_raise(tmp_path: Path, content: bytes, message: str) -> None:
+def test_non_elf_file_raises_image_error(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(ImageError, match=message) as caught:
@@ -234,7 +234,7 @@ def test_a_function_inside_another_owns_its_bytes(tmp_path: Path) -> None:
     assert names == ["outer"] * 2 + ["inner"] * 3 + ["outer"] * 3 + ["after", ""]
 
 
-def test_more_segments_than_the_header_can_count(tmp_path: Path) -> None:
+def test_segments_beyond_the_16_bit_header_count_are_read(tmp_path: Path) -> None:
     path = tmp_path / "p"
     path.write_bytes(elf_with_segments(150_000))
     segments = core.ElfFile(path).segments

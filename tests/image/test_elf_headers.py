@@ -64,7 +64,7 @@ def test_elf_headers_match_readelf(flags: list[str], program: bool, loader: bool
     assert found.program_headers[0] == found.segments[0][1] + 64
 
 
-def test_load_bias_of_mapping() -> None:
+def test_load_bias_follows_from_a_mapping() -> None:
     found = open_program_file(built("-pie", "-fPIE"))
     [(offset, address)] = [each[:2] for each in found.segments if each[4] & 1]
     page = offset & -4096
@@ -97,13 +97,13 @@ def test_corrupted_headers_raise(
 
 
 @pytest.mark.parametrize("text", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\1\1\1" + bytes(57)])
-def test_other_files_raise(tmp_path: Path, text: bytes) -> None:
+def test_headers_of_non_elf_file_raise(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "file").write_bytes(text)
     with pytest.raises(ImageError, match=r"not an? (64-bit )?ELF file"):
         open_program_file(tmp_path / "file")
 
 
-def test_headers_beyond_end_raise(tmp_path: Path) -> None:
+def test_program_headers_beyond_end_of_file_raise(tmp_path: Path) -> None:
     data = bytearray(built("-pie", "-fPIE").read_bytes()[:64])
     for at in (1 << 20, 1 << 61, (1 << 64) - 1):
         data[32:40] = at.to_bytes(8, "little")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rtit.image import UnusableFile, guest_path
-from rtit.image.files import Files
+from rtit.image.mapped_files import Files
 
 
 @pytest.mark.parametrize("path", ["/../outside", "/usr/../../outside", "/link", "/usr/linked"])

@@ -22,7 +22,7 @@ def ips(stream: Stream) -> list[int]:
     return [int(ip) for part in stream.instructions() for ip in part.ip]
 
 
-def test_bytes_pages_and_files(tmp_path: Path) -> None:
+def test_image_reads_added_bytes_pages_and_files(tmp_path: Path) -> None:
     dump = tmp_path / "dump"
     dump.write_bytes(b"..code!")
     image = Image().add(0x1000, bytearray(b"abcd")).add_pages({0x2000: b"ef", 0x2002: b"gh"})
@@ -34,18 +34,18 @@ def test_bytes_pages_and_files(tmp_path: Path) -> None:
     assert repr(image) == "<Image: 6 parts>"
 
 
-def test_bytes_change_over_time() -> None:
+def test_image_reads_bytes_as_of_a_time() -> None:
     image = Image().add(0x1000, b"old").add(0x1000, b"new", time=50)
     assert (image.read(0x1000, 3, time=49), image.read(0x1000, 3)) == (b"old", b"new")
 
 
 @pytest.mark.parametrize("address", [-1, 1 << 64, (1 << 64) - 2])
-def test_addresses_have_64_bits(address: int) -> None:
+def test_address_beyond_64_bits_is_a_usage_error(address: int) -> None:
     with pytest.raises(UsageError, match="64 bits"):
         Image().add(address, b"code")
 
 
-def test_elf_file_at_base(tmp_path: Path) -> None:
+def test_elf_file_is_added_at_its_base_address(tmp_path: Path) -> None:
     from rtit._core import ElfFile
 
     program = Path("/bin/true")
@@ -87,7 +87,7 @@ def test_missing_pages_are_requested() -> None:
     assert asked.pages == [0x1000, 0x2000]
 
 
-def test_missing_results_are_kept_until_forget() -> None:
+def test_missing_pages_are_not_requested_again_until_forget() -> None:
     asked = Asked()
     del asked.known[0x2000]
     image = Image(asked)

@@ -30,7 +30,7 @@ def kinds(images: Images) -> list[str]:
     return [problem.kind for problem in images.problems]
 
 
-def test_a_mapping_shows_the_file_from_its_offset(raw: Path) -> None:
+def test_mapping_has_the_bytes_of_the_file_from_its_offset(raw: Path) -> None:
     images = Images()
     images.mmap(10, 1, 1, 0x10000, 2 * PAGE, PAGE, str(raw))
     space = images.image(1).native
@@ -180,7 +180,7 @@ def test_folder_without_pseudo_file_system_is_read(
     raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a change of root without /proc: files beside it are files."""
-    monkeypatch.setattr("rtit.image.files._PSEUDO", (str(tmp_path), "/nowhere"))
+    monkeypatch.setattr("rtit.image.mapped_files._PSEUDO", (str(tmp_path), "/nowhere"))
     images = Images()
     images.mmap(1, 7, 7, 0x1000, 4096, 0, str(raw))
     assert images.problems == []

@@ -9,7 +9,7 @@ from support.limits import assert_peak_memory
 from support.oversized_elf import FUNCTION_SIZE, build_large_elf
 
 
-def test_memory_of_many_names(tmp_path: Path) -> None:
+def test_names_of_large_elf_file_take_bounded_memory(tmp_path: Path) -> None:
     """2^18 functions with two names of about 50 bytes each: tables of 40 MB."""
     size = 1 << 24
     path = tmp_path / "it.so"

@@ -33,7 +33,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @given(events=st.lists(_event, max_size=12), ask=st.integers(0, 130))
-def test_bytes_and_mappings_agree(
+def test_image_bytes_agree_with_mappings(
     files: dict[str, str], events: list[tuple[object, ...]], ask: int
 ) -> None:
     """A page-by-page model of the process, replayed up to the time of the question."""

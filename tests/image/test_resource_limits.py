@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtit import _core
-from rtit.image import Images, Mapping, files
+from rtit.image import Images, Mapping, mapped_files
 from support.limits import limit_recordings
 
 
@@ -129,15 +129,15 @@ def test_overlapping_reads_of_file_are_bounded(
     data = bytes(range(256)) * 1600
     path.write_bytes(data)
     taken = 0
-    read = files._read_unchanged_file
+    read = mapped_files._read_unchanged_file
 
-    def counted(path: str, file: files._OpenedFile, offset: int, size: int) -> _core.Code:
+    def counted(path: str, file: mapped_files._OpenedFile, offset: int, size: int) -> _core.Code:
         nonlocal taken
         taken += size
         return read(path, file, offset, size)
 
-    monkeypatch.setattr(files, "_read_unchanged_file", counted)
-    found = files.Files()
+    monkeypatch.setattr(mapped_files, "_read_unchanged_file", counted)
+    found = mapped_files.Files()
     for number in range(100):
         code = found.read_code(str(path), number * 4096, len(data) - number * 4096)
         assert bytes(code) == data[number * 4096 :]
@@ -145,7 +145,7 @@ def test_overlapping_reads_of_file_are_bounded(
 
 
 def test_code_of_all_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_MAX_CODE", 10_000)
+    monkeypatch.setattr(mapped_files, "_MAX_CODE", 10_000)
     images = Images()
     for name in "abc":
         (tmp_path / name).write_bytes(name.encode() * 4096)

@@ -61,11 +61,11 @@ def test_code_is_shared_and_sliced() -> None:
 
 
 @pytest.mark.parametrize("bad", ["text", 7, None])
-def test_only_bytes_are_code(bad: object) -> None:
+def test_code_that_is_not_bytes_raises_type_error(bad: object) -> None:
     with pytest.raises(TypeError):
         core.Space().map(0, 0, bad)
 
 
-def test_demangled_names() -> None:
+def test_cpp_name_is_demangled() -> None:
     assert core.demangle("_ZN3foo3barEi") == "foo::bar"
     assert core.demangle("main") == "main"

@@ -135,6 +135,6 @@ def test_arrays_give_what_single_lookups_give(program: Path) -> None:
     assert symbols.table[0] == ("", "")
 
 
-def test_empty_arrays(program: Path) -> None:
+def test_lookup_of_empty_arrays_gives_empty_arrays(program: Path) -> None:
     numbers, offsets = Symbols(mapped(program)[0]).lookup_many(7, [], [])
     assert (len(numbers), len(offsets)) == (0, 0)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from kernel import made
-from rtit.emulate import Driver
+from rtit.emulator_driver import EmulatorDriver
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import ArchState
 from rtit.unit.time_model import TimeModel
-from rtit.x86 import Class, Instruction, decode
+from rtit.x86 import Instruction, InstructionClass, decode
 
 _BUFFER, _SIZE = 0x1000_0000, 1 << 20
 USER_CR3 = 0x1000
@@ -112,7 +112,7 @@ class Machine:
         self.options = ctl
         self.ip = start
         self.cpu.set_msr(Msr.CTL, ctl, next_ip=self.ip)
-        self.driver = Driver(self.cpu)
+        self.driver = EmulatorDriver(self.cpu)
 
     @property
     def time(self) -> int:
@@ -205,7 +205,7 @@ class Machine:
     def _after(self, now: Instruction) -> int:
         kind, ip, following = now.kind, now.ip, now.next_ip
         stack = self.now.kernel
-        if kind == Class.PTWRITE:
+        if kind == InstructionClass.PTWRITE:
             self.cpu.ptwrite(ip, following, VALUE, 8 if ip == self.at["writes"] else 4)
             return following
         if ip == self.at["idles"]:
@@ -213,26 +213,29 @@ class Machine:
             self._slept += ASLEEP
             self.cpu.wake(last=1, deepest=3, ticks=ASLEEP)
             return following
-        if kind in (Class.OTHER, Class.INDIRECT_JUMP):  # to the next one: packets on the way
+        if kind in (
+            InstructionClass.OTHER,
+            InstructionClass.INDIRECT_JUMP,
+        ):  # to the next one: packets on the way
             return following
-        if kind == Class.JUMP:
+        if kind == InstructionClass.JUMP:
             assert now.target is not None
             return now.target
-        if kind == Class.CALL:
+        if kind == InstructionClass.CALL:
             stack.append(following)
             assert now.target is not None
             return now.target
-        if kind == Class.INDIRECT_CALL:
+        if kind == InstructionClass.INDIRECT_CALL:
             stack.append(following)
             assert self._then is not None
             target, self._then = self._then, None
             return target
-        if kind == Class.RETURN:
+        if kind == InstructionClass.RETURN:
             return stack.pop()
-        if kind == Class.CONDITIONAL:
+        if kind == InstructionClass.CONDITIONAL:
             assert now.target is not None
             return now.target if self._taken(ip) else following
-        if kind == Class.MOV_CR3:
+        if kind == InstructionClass.MOV_CR3:
             value = {
                 self.at["to_kernel"]: self._cr3(self.now, user=False),
                 self.at["to_user"]: self._cr3(self.now, user=True),
@@ -240,12 +243,12 @@ class Machine:
             }[ip]
             self.cpu.mov_cr3(ip, following, value)
             return following
-        if kind == Class.SYSCALL:
+        if kind == InstructionClass.SYSCALL:
             self.now.ip = following
             entry = self.at["entry_SYSCALL_64"]
             self.cpu.syscall(ip, entry)
             return entry
-        assert kind == Class.FAR_TRANSFER
+        assert kind == InstructionClass.FAR_TRANSFER
         back, self._back = self._back, None
         if back is None:
             self.cpu.resume(self.now.ip)

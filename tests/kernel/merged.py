@@ -13,7 +13,7 @@ import pytest
 from kernel import made, recording
 from kernel.recording import KERNEL_SIZE, PAGE, _offset
 from kernel.writer import KernelWriter
-from rtit.emulate import Driver
+from rtit.emulator_driver import EmulatorDriver
 from rtit.perfdata import SwitchRecords, records
 from rtit.perfdata.records import RECORD_HEADER
 from rtit.processor import Processor
@@ -78,7 +78,7 @@ class Host:
         self._cpu.vmxon(AT - 0x10, AT - 8)
         ctl = _OPTIONS
         self.options = ctl
-        self._driver = Driver(self._cpu)
+        self._driver = EmulatorDriver(self._cpu)
         self._on = False
         self._now: Guest | None = None
 

@@ -20,10 +20,11 @@ from kernel.test_paths import COUNTED
 from rtit._core import ElfFile
 from rtit.cli.main import main
 from rtit.errors import ImageError
-from rtit.image import Files, Kernel, KernelFiles
+from rtit.image import Files, KernelFiles
 from rtit.image.kernel import kernel as kernel_module
 from rtit.image.kernel import modules
 from rtit.image.kernel.kallsyms import read_kallsyms
+from rtit.image.kernel.kernel import Kernel
 from rtit.image.kernel.modules import ModuleObject
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace
@@ -72,7 +73,7 @@ def test_invalid_kallsyms_raises(kind: str, tmp_path: Path) -> None:
         read_kallsyms(path)
 
 
-def test_valid_kallsyms_is_read(tmp_path: Path) -> None:
+def test_copy_of_kallsyms_is_read(tmp_path: Path) -> None:
     path = tmp_path / "kallsyms"
     path.write_bytes(b"ffff8 t b [m]\n\n00000001 A c\nffff8 W a\n")
     assert [tuple(each) for each in read_kallsyms(path)] == [

@@ -54,7 +54,7 @@ def test_functions_are_selected_by_name(recorded: Path, capsys: pytest.CaptureFi
     assert "made_open (made.ko)" in report
 
 
-def test_diff_of_kernel_recordings(
+def test_diff_finds_an_additional_system_call_in_the_kernel(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = Machine()
@@ -95,7 +95,7 @@ def test_function_counts_include_kernel(recorded: Path, capsys: pytest.CaptureFi
     assert found["missing"] == []
 
 
-def test_exports_include_or_report_kernel(
+def test_profiles_include_or_report_kernel_code(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Formats for one binary omit the kernel and say so; formats with names include it."""
@@ -154,7 +154,9 @@ def test_stacks_include_kernel(recorded: Path, run_tool: ToolRunner) -> None:
     assert re.search(r" helper\n +made_open\n +do_syscall_64\n +entry_SYSCALL_64\n", stacks)
 
 
-def test_real_kernel_symbols(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_lists_kernel_and_modules_of_a_hardware_recording(
+    traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = run_command(capsys, 3, "info", str(traces / "chromeos" / "cpu-wide.perf.data"))
     assert "[kernel.kallsyms]_text (build id 672679ceaecf17b7a879e56c56802afc568aa242)" in text
     assert "joydev.ko (build id f11e67f797e555534805f3bc4b4ac018ad31e71d)" in text

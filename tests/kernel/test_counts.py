@@ -11,7 +11,7 @@ from kernel.machine import Machine
 from kernel.test_threads import run_switches
 from rtit.profile.stat import stat
 from rtit.trace import Trace
-from rtit.trace.threads import split
+from rtit.trace.threads import thread_splitter
 from rtit.views.statistics import compute_statistics
 
 
@@ -29,8 +29,8 @@ def test_counts_of_two_threads_include_kernel_code(
         expected = stat(trace, apart)
         counts = [each.counts() for each in apart]
         named = compute_statistics(trace, apart)
-    monkeypatch.setattr(split, "ALWAYS_SPLIT", 1)
-    monkeypatch.setattr(split, "MAX_WORK", 0)
+    monkeypatch.setattr(thread_splitter, "ALWAYS_SPLIT", 1)
+    monkeypatch.setattr(thread_splitter, "MAX_WORK", 0)
     with Trace(recorded) as trace:
         (both,) = trace.by_thread()
         assert both.needs_extraction

@@ -13,7 +13,7 @@ from kernel import made
 from kernel.recording import PAGE, _offset
 from kernel.test_guests import AT, GUEST, HOST, core, write
 from rtit.cli.main import main
-from rtit.emulate import Driver
+from rtit.emulator_driver import EmulatorDriver
 from rtit.image.guest_processes import GuestProcess
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
@@ -41,7 +41,7 @@ def trace_guest_programs(programs: list[str]) -> tuple[bytes, Ran]:
     cpu.vmxon(AT - 0x10, AT - 8)
     cpu.vmptrld(AT - 8, AT, VMCS)
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, OS=1, TSCEn=1, BranchEn=1), next_ip=AT)
-    driver, ran = Driver(cpu), []
+    driver, ran = EmulatorDriver(cpu), []
 
     def run(owner: str, start: int, code: bytes, offsets: list[int]) -> None:
         for offset in offsets:

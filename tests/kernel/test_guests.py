@@ -106,7 +106,7 @@ def test_each_guest_kernel_has_its_code(recorded: Path, tmp_path: Path) -> None:
         assert [(span.kind, span.error) for span in stream.ledger()] == [("exact", "")]
 
 
-def test_guest_kernel_files_by_options(
+def test_guest_kernel_code_is_read_from_files_of_options(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["instructions", str(recorded), "--kcore", str(tmp_path / "host"), "--guest-kcore"]
@@ -127,7 +127,7 @@ def test_unknown_guest_kernel_has_no_code(recorded: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("record", ["[guest.kernel.kallsyms.500]_text", ""])
-def test_guest_kernels_below_mount(
+def test_guest_kernel_files_are_found_in_the_guest_mount(
     record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """perf-kvm(1), --guestmount: one folder for each virtual machine, named after its process."""
@@ -154,7 +154,9 @@ def test_guest_kernels_below_mount(
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == lines
 
 
-def test_guest_kernel_from_vmlinux(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guest_kernel_code_is_read_from_vmlinux(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With perf's names: the kernel has no record and is where kallsyms says; a module is where the
     copy of /proc/modules says. The files at the same paths of this machine differ.
     """

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rtit.cli.main import main
 from rtit.errors import ImageError
 from rtit.image import Images, Symbols
-from rtit.image.jit import read_jitdump, read_map
+from rtit.image.jit_files import read_jitdump, read_perf_map
 from rtit.packets import encode
 from rtit.perfdata import Writer
 from rtit.sideband.jit_code import JitCodeLoader
@@ -114,7 +114,9 @@ def test_functions_at_one_address_are_counted_separately(
     assert "3 instructions ran in no file" in capsys.readouterr().err
 
 
-def test_jit_files_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jitdump_files_are_found_by_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "there").mkdir()
     data, dump = write_jit_recording(tmp_path), tmp_path / "there" / f"jit-{PID}.dump"
     dump.write_bytes(DUMP)
@@ -150,7 +152,7 @@ def test_perf_map_names_memory(tmp_path: Path) -> None:
     data = write_jit_recording(tmp_path)
     path = tmp_path / f"perf-{PID}.map"
     path.write_text(f"{AT:x} 10 of the map\nodd\n{AT + 0x20:x} 0 empty\n{AT + 0x40:x} 8 b\n")
-    assert [row[2] for row in read_map(str(path))] == ["of the map", "b"]
+    assert [row[2] for row in read_perf_map(str(path))] == ["of the map", "b"]
     with Trace(data) as trace:
         assert str(trace.symbols.lookup(PID, 5, AT + 4)) == "of the map+0x4"
         assert str(trace.symbols.lookup(PID, 5, AT + 0x41)) == "b+0x1"
@@ -226,8 +228,8 @@ def test_open_jitdump_descriptors_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For any number of dumps; another file of the same name is not used in their place."""
-    monkeypatch.setattr("rtit.image.jit._OPEN", WeakSet())
-    monkeypatch.setattr("rtit.image.jit._MAX_OPEN", 2)
+    monkeypatch.setattr("rtit.image.jit_files._OPEN", WeakSet())
+    monkeypatch.setattr("rtit.image.jit_files._MAX_OPEN", 2)
     paths = [tmp_path / f"jit-{pid}.dump" for pid in range(20)]
     gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -256,7 +258,7 @@ def test_absurd_jit_code_size_is_ignored(tmp_path: Path) -> None:
     assert found.incomplete == f"bad size 0 of the record at {len(DUMP):#x}"
     path.rename(tmp_path / f"perf-{PID}.map")
     with pytest.raises(ImageError, match="names are too long"):
-        list(read_map(str(tmp_path / f"perf-{PID}.map")))
+        list(read_perf_map(str(tmp_path / f"perf-{PID}.map")))
 
 
 def test_dump_beyond_function_limit_is_ignored(
@@ -270,7 +272,7 @@ def test_dump_beyond_function_limit_is_ignored(
     dump.write_bytes(DUMP + load(2_000, AT, FIRST, "third"))
     names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
     for most, expected in ((2, [" 2 functions"] * 2), (4, ["JIT-compiled functions"]), (6, [])):
-        monkeypatch.setattr("rtit.image.jit.MAX_FUNCTIONS", most)
+        monkeypatch.setattr("rtit.image.jit_files.MAX_FUNCTIONS", most)
         monkeypatch.setattr("rtit.sideband.jit_code.MAX_FUNCTIONS", most)
         with Trace(data) as trace:
             problems = [each.message for each in trace.image_problems]
@@ -278,7 +280,7 @@ def test_dump_beyond_function_limit_is_ignored(
             assert all(part in message for message, part in pairs)
             count = sum(stream.counts().instructions for stream in trace.streams)
             assert bool(count) is (most > 2)
-    monkeypatch.setattr("rtit.image.jit._MAX_RECORDS", 2)
+    monkeypatch.setattr("rtit.image.jit_files._MAX_RECORDS", 2)
     with pytest.raises(ImageError, match="more than 2 records"):
         read_jitdump(str(dump))
 
@@ -299,7 +301,7 @@ def test_invalid_perf_map_lines_are_skipped(tmp_path: Path) -> None:
         b"# 10 10 f\n\n7f 10\n7f\n-7f 10 f\n7f 0 f\n7f -1 f\n8000000000000000 1 f\n"
         b"0x7f 0x10 first name \r\n \t80\t8 second\n90 8 \xff\n" + b"#\n" * (1 << 20) + b"a0 8 last"
     )
-    assert list(read_map(str(path))) == [
+    assert list(read_perf_map(str(path))) == [
         (0x7F, 0x10, "first name "),
         (0x80, 8, "second"),
         (0x90, 8, "\N{REPLACEMENT CHARACTER}"),

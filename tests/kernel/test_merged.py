@@ -130,7 +130,9 @@ def test_link_out_of_guest_is_refused(tmp_path: Path) -> None:
         assert any("lead out of the guest" in str(each) for each in trace.image_problems)
 
 
-def test_listing_and_pack_of_guests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listing_and_pack_have_code_of_guests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     host = run_guests(Host(guests(2)))
     data, pack = write_merged_recording(host, tmp_path), tmp_path / "pack"
     mount = f"--guestmount={tmp_path / 'mount'}"

@@ -69,7 +69,7 @@ def executed_ips(machine: Machine) -> list[int]:
     return [ip for _, ip in machine.ran]
 
 
-def test_kcore_in_recording_directory(recorded: Path, machine: Machine) -> None:
+def test_kernel_path_is_decoded_from_kcore_in_recording(recorded: Path, machine: Machine) -> None:
     with Trace(recorded) as trace:
         assert path(trace) == executed_ips(machine)
         assert trace.image_problems == []
@@ -83,7 +83,7 @@ def test_path_is_independent_of_page_table_isolation(isolated: bool, tmp_path: P
         assert path(trace) == executed_ips(machine)
 
 
-def test_interpreter_gives_same_path(recorded: Path, machine: Machine) -> None:
+def test_interpreter_decodes_the_same_kernel_path(recorded: Path, machine: Machine) -> None:
     from dataclasses import replace
 
     from rtit.trace import Settings
@@ -95,13 +95,17 @@ def test_interpreter_gives_same_path(recorded: Path, machine: Machine) -> None:
         assert [int(ip) for part in slow.instructions() for ip in part.ip] == executed_ips(machine)
 
 
-def test_kcore_by_option(alone: Path, copies: Path, machine: Machine) -> None:
+def test_kernel_path_is_decoded_from_kcore_option(
+    alone: Path, copies: Path, machine: Machine
+) -> None:
     files = KernelFiles(kcore=str(copies / "kcore"), kallsyms=str(copies / "kallsyms"))
     with Trace(alone, kernel=files) as trace:
         assert path(trace) == executed_ips(machine)
 
 
-def test_vmlinux_and_module_files(alone: Path, copies: Path, machine: Machine) -> None:
+def test_kernel_path_is_decoded_from_vmlinux_and_module_files(
+    alone: Path, copies: Path, machine: Machine
+) -> None:
     """The kernel file is relocated to its runtime address, and the module linked to it."""
     files = KernelFiles(
         vmlinux=str(made.kernel().path),
@@ -188,7 +192,7 @@ def test_missing_kernel_files_are_reported(alone: Path, machine: Machine) -> Non
         assert any(span.is_gap for span in stream.ledger())
 
 
-def test_text_poke_of_static_key(tmp_path: Path) -> None:
+def test_kernel_code_changed_by_text_poke_is_decoded(tmp_path: Path) -> None:
     """A copy from the end has the last code, one from the start the first. The records have the
     bytes before each change, so that both give the same path.
     """
@@ -207,7 +211,7 @@ def test_text_poke_of_static_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_bpf_program_in_kcore(later: bool, tmp_path: Path) -> None:
+def test_bpf_program_loaded_before_the_copy_is_decoded(later: bool, tmp_path: Path) -> None:
     """A program loaded before the start is in the copy. The code of a later one is unknown,
     whatever the copy has at its address.
     """

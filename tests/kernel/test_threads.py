@@ -18,7 +18,7 @@ from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
 from rtit.profile.builder import build_profile
 from rtit.trace import End, ErrorClass, Selection, Trace
-from rtit.trace.threads.extract import ThreadAccounting
+from rtit.trace.threads.thread_extraction import ThreadAccounting
 from rtit.views.statistics import compute_statistics
 
 
@@ -132,7 +132,7 @@ def test_interrupted_decoding_has_no_ledger(
         assert [each.counts() for each in trace.threads] == expected
 
 
-def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
+def test_contradictory_cr3_is_an_error_in_the_ledger(tmp_path: Path) -> None:
     """The page tables of one process become those of another at an unknown time."""
     machine = run_switches(Machine(cyc=False), switches=20)
     one, two = machine.threads

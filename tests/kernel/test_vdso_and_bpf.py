@@ -12,8 +12,9 @@ from kernel import made, recording
 from kernel.machine import BPF, BPF_CODE, Machine
 from kernel.writer import KernelWriter
 from rtit.errors import PerfDataError
-from rtit.image import Files, Images, Kernel, KernelFiles, MemoryBudget, PackedFile
-from rtit.image.files import VDSO, CurrentVdso
+from rtit.image import Files, Images, KernelFiles, MemoryBudget, PackedFile
+from rtit.image.kernel.kernel import Kernel
+from rtit.image.mapped_files import VDSO, CurrentVdso
 from rtit.perfdata.features import Feature
 from rtit.perfdata.records import Cursor, bpf_code
 from rtit.trace import Trace
@@ -56,7 +57,7 @@ def test_current_vdso_is_used_if_build_id_matches() -> None:
     assert (name.offset, name.module) == (0, VDSO)
 
 
-def test_vdso_from_named_file(tmp_path: Path) -> None:
+def test_vdso_is_read_from_a_file_of_path_map_or_build_id_cache(tmp_path: Path) -> None:
     content, build_id = current_vdso()
     file = tmp_path / "file"
     file.write_bytes(content)
@@ -69,7 +70,7 @@ def test_vdso_from_named_file(tmp_path: Path) -> None:
     assert read_vdso(images, len(content), build_id) == content
 
 
-def test_vdso_from_pack() -> None:
+def test_vdso_is_read_from_a_pack() -> None:
     """A vDSO of another machine, with another build id."""
     from rtit._core import ElfFile
 
@@ -81,7 +82,7 @@ def test_vdso_from_pack() -> None:
     assert read_vdso(Images(packed=kept), len(content), build_id) == content
 
 
-def test_ksymbols_with_same_name() -> None:
+def test_kernel_symbols_with_the_same_name_are_all_kept() -> None:
     """Trampolines, or a BPF program that is loaded twice."""
     files = Files()
     kernel = Kernel(KernelFiles(), files)
@@ -131,7 +132,7 @@ FIRST, SECOND = b"\x90\xc3", b"\x66\x90\xc3"
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("from_the_start", [True, False])
-def test_removed_and_replaced_kernel_code(
+def test_removed_or_replaced_kernel_code_is_known_only_from_a_matching_copy(
     early: bool, from_the_start: bool, tmp_path: Path
 ) -> None:
     """A copy from before the recording has the first code, one from after it the last code. Other
@@ -190,7 +191,7 @@ def read_bpf_functions(section: bytes) -> list[tuple[int, bytes]]:
     return list(bpf_code(Cursor(memoryview(section), 0, "file", "HEADER_BPF_PROG_INFO")))
 
 
-def test_bpf_programs_of_file() -> None:
+def test_code_of_each_bpf_function_in_the_file_is_read() -> None:
     assert read_bpf_functions(SECTION) == [(BPF, BPF_CODE)]
     two = struct.pack("<I", 2) + program(BPF, BPF_CODE) + program(BPF + 64, b"\xc3")
     assert read_bpf_functions(two) == [(BPF, BPF_CODE), (BPF + 64, b"\xc3")]
@@ -230,7 +231,7 @@ def test_truncated_bpf_programs_raise() -> None:
             continue
 
 
-def test_bpf_program_loaded_during_recording(
+def test_bpf_program_loaded_during_recording_is_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recording has its code, which need not be in a copy of memory."""

@@ -14,6 +14,7 @@ import rtit
 import rtit.errors
 from rtit.cli.commands import COMMANDS
 from rtit.perfdata import Writer
+from support.recordings import require_backend
 from support.streams import SYNC
 
 
@@ -34,7 +35,7 @@ def test_import_rtit_loads_only_errors() -> None:
     assert modules_loaded_by_import("rtit") <= {"rtit", "rtit.errors", "__future__"}
 
 
-def test_rtit_has_only_the_public_names() -> None:
+def test_package_rtit_has_only_its_public_names() -> None:
     errors = {name for name in dir(rtit.errors) if name.endswith("Error")} | {"IllegalEvent"}
     assert set(dir(rtit)) - errors == {
         "Decoder",
@@ -125,7 +126,9 @@ def test_command_without_columns_does_not_load_numpy(
         out.auxtrace(7, 7, SYNC, None, 100)
     found = modules_loaded_by_commands((command, str(data), *_OPTIONS.get(command, ())))
     assert "rtit.trace.trace" in found
-    assert not {"numpy", "difflib", "textwrap"} & found
+    assert not {"numpy", "difflib", "textwrap", "datetime"} & found
+    # only recordings of kernels need the code for kernels
+    assert "rtit.image.kernel.kernel" not in found
     assert ("tempfile" in found) == (command == "pack")
     # a pack also includes what the recording has of virtual machines
     packed = {"rtit.image.guest_processes"} if command == "pack" else set()
@@ -142,6 +145,13 @@ def test_register_commands_load_no_recording_code(words: tuple[str, ...]) -> Non
     assert "rtit.registers.profiles" in found
     packages = ("capture", "image", "perfdata", "processor", "trace", "unit")
     assert not {"numpy", "difflib", *(f"rtit.{package}" for package in packages)} & found
+
+
+def test_stat_of_a_program_loads_no_decoder() -> None:
+    require_backend("qemu")
+    found = modules_loaded_by_commands(("stat", "--", "true"))
+    assert "rtit.counting.run" in found
+    assert not {"numpy", "tempfile", "rtit.trace", "rtit.image", "rtit.perfdata"} & found
 
 
 def test_qemu_recording_does_not_load_the_python_trace_unit() -> None:

@@ -18,21 +18,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "rtit"
 
-IMPORTABLE_BY_ALL = ("errors", "readable")
+IMPORTABLE_BY_ALL = ("errors", "text_escaping")
 """Parts that every part may import."""
 PYTHON_PARTS = {
-    "generated": "",
-    "packets": "generated",
+    "generated_files": "",
+    "packets": "generated_files",
     "registers": "",
     "linter": "packets",
-    "unit": "packets registers generated",
+    "unit": "packets registers generated_files",
     "processor": "unit registers packets",
     "x86": "_core",
-    "emulate": "processor unit x86",
+    "emulator_driver": "processor unit x86",
     "scenario": "processor unit registers packets",
     "perfdata": "_core",
     "image": "_core",
-    "capture": "generated processor unit registers perfdata image _core",
+    "capture": "generated_files processor unit registers perfdata image _core",
     "sideband": "perfdata image",
     "trace": "sideband image perfdata packets _core",
     "views": "trace _core",

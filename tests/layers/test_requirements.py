@@ -79,5 +79,5 @@ def test_open_list_is_sorted_and_names_requirements(requirements_check: ModuleTy
     assert set(listed) <= set(requirements_check.requirements())
 
 
-def test_list_has_all_requirements(requirements_check: ModuleType) -> None:
+def test_requirements_page_lists_all_requirements(requirements_check: ModuleType) -> None:
     assert len(requirements_check.requirements()) == 739

@@ -23,7 +23,9 @@ def raw_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_text_output(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_prints_each_finding_as_a_line(
+    raw_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["lint", "--raw", str(raw_file)]) == 1
     first, second = capsys.readouterr().out.splitlines()
     at = len(ON)
@@ -32,7 +34,7 @@ def test_text_output(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert second.endswith(" (02 03 0a 01) [reserved-bits, 33.4.2]")
 
 
-def test_json_output(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_prints_findings_as_json(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "--raw", str(raw_file), "--json"]) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {
@@ -47,7 +49,9 @@ def test_json_output(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert second["detail"] == "02 03 0a 01"
 
 
-def test_rules_may_be_ignored(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ignore_option_suppresses_findings_of_a_rule(
+    raw_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["lint", "--raw", str(raw_file), "--ignore", "psbend,reserved-bits"]) == 0
     assert capsys.readouterr().out == ""
     assert main(["lint", "--raw", str(raw_file), "--ignore", "psb-end"]) == 2

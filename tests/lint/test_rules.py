@@ -169,7 +169,7 @@ def test_rule_names_are_unique() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
-def test_init_of_a_processor_that_then_waits_for_a_sipi() -> None:
+def test_init_fup_without_tip_is_legal_before_sipi() -> None:
     """Its FUP has no TIP (Table 33-55 rows 23 and 24)."""
     sipi = packet("CFE", ip=0, type=5, vector=2)
     assert list(lint(ON + FUP + PGE + TNT)) == []
@@ -208,7 +208,7 @@ def test_errata_excuse_their_findings() -> None:
     assert list(lint(data, errata=["BDM70"])) == []
 
 
-def test_data_may_be_chunks() -> None:
+def test_lint_accepts_data_in_chunks() -> None:
     data = ON + TNT + PSBEND
     whole = list(lint(data))
     assert [each.offset for each in whole] == [len(ON) + 1]

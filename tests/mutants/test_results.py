@@ -26,7 +26,9 @@ def write_explanations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Expla
 
 
 ROW = Result("m:f: swap: a < b", "row", "0", "PIP-001")
-TEST = Result("m:f: drop call: require(a * b)", "test", "0", "tests/test_it.py::test_it")
+TEST = Result(
+    "m:f: drop call: require(a * b)", "test", "0", "tests/test_it.py::test_written_example"
+)
 UNNOTICED = Result("m:g: flip: True", "no test", "0", "")
 LOADING = Result("m:h: flip: True", "loading", "0", "")
 

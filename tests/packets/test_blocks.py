@@ -81,7 +81,7 @@ def test_only_the_listed_packets_are_forbidden() -> None:
 
 
 @pytest.mark.spec("BIP-004")
-def test_names_of_general_purpose_registers() -> None:
+def test_block_items_are_named_after_general_purpose_registers() -> None:
     expected = ["FLAGS", "IP", "AX", "CX", "DX", "BX", "SP", "BP", "SI", "DI"]
     assert [item_name(1, i) for i in range(10)] == ["R/E" + register for register in expected]
     assert [item_name(1, i) for i in (0x0A, 0x11)] == ["R8", "R15"]
@@ -89,7 +89,7 @@ def test_names_of_general_purpose_registers() -> None:
 
 
 @pytest.mark.spec("BIP-005", "BIP-006")
-def test_names_of_pebs_items() -> None:
+def test_block_items_have_pebs_names() -> None:
     assert [item_name(4, i) for i in range(4)] == [
         "Instruction Pointer",
         "Applicable Counters",
@@ -121,12 +121,12 @@ def test_names_of_pebs_items() -> None:
         (0x0A, 0x1F, "LBR[TOS-31]_INFO"),
     ],
 )
-def test_names_of_lbr_items(block_type: Any, item_id: Any, name: Any) -> None:
+def test_block_items_have_lbr_names(block_type: Any, item_id: Any, name: Any) -> None:
     assert item_name(block_type, item_id) == name
 
 
 @pytest.mark.spec("BIP-008")
-def test_names_of_xmm_items() -> None:
+def test_block_items_are_named_after_xmm_registers() -> None:
     assert [item_name(0x10, i) for i in (0, 1, 2, 0x19, 0x1F)] == [
         "XMM0_Q0",
         "XMM0_Q1",

@@ -54,7 +54,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "fields", "words"), REFUSED)
-def test_encode_rejects(name: Any, fields: Any, words: Any) -> None:
+def test_encode_rejects_bad_fields(name: Any, fields: Any, words: Any) -> None:
     with pytest.raises(ValueError, match="^" + name) as caught:
         encode(name, **fields)
     assert words in str(caught.value)
@@ -76,7 +76,7 @@ def test_all_packets_of_the_chapter_have_names() -> None:
 
 
 @pytest.mark.spec("TNT-001", "TNT-003")
-def test_tnt_from_count_and_bits() -> None:
+def test_tnt_is_encoded_from_count_and_bits() -> None:
     assert encode_tnt(5, 0b00100) == b"\x48"
     assert encode_tnt(6, 0b000001) == b"\x82"
     assert encode_tnt(47, (1 << 47) - 1, long=True) == bytes.fromhex("02a3ffffffffffff")
@@ -87,7 +87,7 @@ def test_tnt_from_count_and_bits() -> None:
     ("count", "bits", "long"),
     [(0, 0, False), (7, 0, False), (2, 4, False), (2, -1, False), (48, 0, True), (0, 0, True)],
 )
-def test_tnt_out_of_range(count: Any, bits: Any, long: Any) -> None:
+def test_tnt_count_or_bits_out_of_range_are_rejected(count: Any, bits: Any, long: Any) -> None:
     with pytest.raises(ValueError, match="results"):
         encode_tnt(count, bits, long)
 

@@ -49,7 +49,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("vector", CASES)
-def test_vector_decodes_and_encodes(vector: Vector) -> None:
+def test_golden_vector_decodes_and_encodes(vector: Vector) -> None:
     raw, name, fields = vector.raw, vector.name, vector.fields
     packet = vector.decode(b"\xaa" + raw + b"\xaa", 1)
     assert (packet.name, dict(packet.fields)) == (name, fields)
@@ -69,7 +69,7 @@ def test_vector_decodes_and_encodes(vector: Vector) -> None:
     }
 
 
-def test_every_packet_has_a_vector_and_none_has_two_meanings() -> None:
+def test_every_packet_has_an_unambiguous_golden_vector() -> None:
     assert {vector.name for vector in vectors(WRITTEN)} == set(NAMES)
     lines = vectors(WRITTEN, READ, NO_PACKET)
     assert len({vector.raw for vector in lines}) == len(lines)
@@ -77,7 +77,7 @@ def test_every_packet_has_a_vector_and_none_has_two_meanings() -> None:
 
 @pytest.mark.spec("BIP-001", "BIP-002")
 @pytest.mark.parametrize("item_id", range(32))
-def test_block_item_vector(item_id: Any) -> None:
+def test_golden_vector_of_a_block_item_decodes_and_encodes(item_id: Any) -> None:
     header = bytes((item_id << 3 | 4,))
     eight, four = header + bytes(range(1, 9)), header + bytes(range(1, 5))
     long, short = decode(eight, in_block=8), decode(eight, in_block=4)

@@ -17,7 +17,7 @@ from kernel.test_guests import GUEST, HOST, core
 from kernel.test_guests import recorded as guests
 from kernel.test_jit import DUMP, PID, write_jit_recording
 from rtit.cli.main import main
-from rtit.image.jit import DUMP_NAME as DUMPS
+from rtit.image.jit_files import DUMP_NAME as DUMPS
 from rtit.image.kernel.kcore import Kcore
 from rtit.trace import Trace
 from rtit.trace.recording import packs

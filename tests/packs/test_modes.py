@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.image import files as image_files
+from rtit.image import mapped_files as image_files
 
 ProgramBuilder = Callable[[str], Path]
 MODES = {

@@ -17,7 +17,7 @@ from programs.build import SOURCES
 from rtit.cli.commands import COMMANDS
 from rtit.cli.main import main
 from rtit.errors import ImageError
-from rtit.image import files as image_files
+from rtit.image import mapped_files as image_files
 from rtit.trace.recording import packs
 from support.recordings import RTIT
 

@@ -26,7 +26,7 @@ def test_exit_status_round_trips(ending: ExitStatus, following: bytes) -> None:
 
 
 @given(st.binary(max_size=64))
-def test_other_bytes_have_no_exit_status(data: bytes) -> None:
+def test_exit_record_without_rtit_data_has_no_exit_status(data: bytes) -> None:
     assert unpack_exit_status(data) is None
     whole = pack_exit_status(ExitStatus(0))
     assert unpack_exit_status(whole[: len(data) % len(whole)]) is None
@@ -54,7 +54,7 @@ def test_exit_status_matches_waitpid(status: int) -> None:
     ],
     ids=str,
 )
-def test_exit_status_text(ending: ExitStatus, text: str) -> None:
+def test_exit_status_is_printed_as_code_or_signal(ending: ExitStatus, text: str) -> None:
     assert str(ending) == text
 
 

@@ -20,7 +20,7 @@ from rtit.perfdata.aux import index_event_ids
 from rtit.perfdata.file_scan import FILE_HEADER
 from rtit.perfdata.records import RECORD_HEADER
 from rtit.trace import Trace
-from rtit.trace.recording.settings import describe_clocks
+from rtit.trace.recording.decoder_settings import describe_clocks
 from rtit.trace.recording.summary import describe_settings, summarize_recording
 
 U64 = st.integers(0, (1 << 64) - 1)
@@ -36,7 +36,7 @@ def clock_of_perf(cycles: int, shift: int, mult: int, zero: int, start: int, mas
 
 
 @given(U64, st.integers(0, 63), st.integers(1, (1 << 32) - 1), U64, U64, st.integers(1, 64))
-def test_short_clock_conversion(
+def test_conversion_of_clock_below_64_bits_equals_that_of_perf(
     cycles: int, shift: int, mult: int, zero: int, start: int, bits: int
 ) -> None:
     mask = (1 << bits) - 1
@@ -74,7 +74,7 @@ def opened_file(path: Path) -> Writer:
 
 
 @pytest.mark.parametrize("short", [0, 1])
-def test_time_conv(short: int, tmp_path: Path) -> None:
+def test_time_conv_record_supplies_the_clock_conversion(short: int, tmp_path: Path) -> None:
     """time_shift, time_mult, time_zero, time_cycles, time_mask, cap_user_time_zero, ..._short."""
     path = tmp_path / "perf.data"
     opened_file(path)

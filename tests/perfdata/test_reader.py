@@ -189,7 +189,9 @@ def test_aux_data_beyond_records_raises(tmp_path: Path) -> None:
         (b"PERFFILE" + bytes(96), UnsupportedError),
     ],
 )
-def test_other_files_raise(tmp_path: Path, content: bytes, error: type[RtitError]) -> None:
+def test_file_of_another_format_raises(
+    tmp_path: Path, content: bytes, error: type[RtitError]
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(error):

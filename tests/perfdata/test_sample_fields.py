@@ -108,7 +108,7 @@ def test_empty_aux_sample_is_none() -> None:
     assert aux_data(attr(SampleType.AUX), memoryview(struct.pack("<Q", 0))) is None
 
 
-def test_file_without_aux_samples(tmp_path: Path) -> None:
+def test_file_without_aux_samples_has_empty_aux_data(tmp_path: Path) -> None:
     from rtit.perfdata import Writer
 
     path = tmp_path / "perf.data"

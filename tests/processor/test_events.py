@@ -8,8 +8,8 @@ import pytest
 
 from rtit.errors import GeneralProtection, UsageError
 from rtit.packets import Packet, scan
-from rtit.processor import ArchState, Processor, StateChanges
-from rtit.processor.core import ModeChanges
+from rtit.processor import ArchState, ArchStateChanges, Processor
+from rtit.processor.core import ArchModeChanges
 from rtit.registers import BROADWELL, CTL, FULL, Msr
 from rtit.unit.arch_state import MODE_FIELDS
 from rtit.unit.memory import Memory
@@ -141,9 +141,9 @@ def test_psb_due_at_hlt_has_the_ip_of_hlt() -> None:
 
 
 def test_changes_are_fields_of_the_state() -> None:
-    hints, fields = get_type_hints(StateChanges), get_type_hints(ArchState)
+    hints, fields = get_type_hints(ArchStateChanges), get_type_hints(ArchState)
     assert {name: fields[name] for name in hints} == hints
-    assert get_type_hints(ModeChanges).keys() == MODE_FIELDS <= hints.keys()
+    assert get_type_hints(ArchModeChanges).keys() == MODE_FIELDS <= hints.keys()
 
 
 @pytest.mark.parametrize("name", ["in_tx", "vmx", "in_smm", "in_enclave", "nothing"])

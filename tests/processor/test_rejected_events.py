@@ -10,7 +10,7 @@ from rtit.errors import IllegalEvent, UsageError
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, FULL, STATUS, Msr
 from rtit.unit.arch_state import VmxControls
-from rtit.unit.events.transfers import OperationTimes
+from rtit.unit.events.far_transfers import OperationTimes
 from rtit.unit.illegal_events import ShutdownEntered
 from rtit.unit.memory import Memory
 from rtit.unit.time_model import TimeModel

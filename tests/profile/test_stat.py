@@ -109,6 +109,31 @@ def test_baseline_shows_changes(
     assert against(whole // 20, "2%") == 1
 
 
+def test_baseline_of_a_program_with_another_name_is_compared_by_function(
+    program: ProgramBuilder,
+    record: Recorder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = record([program("recursion")]).data
+    found = count_by_stat(capsys, data)
+    [file] = [each for each in found["files"] if each.startswith("recursion")]
+    functions = {
+        name.replace(f"({file})", "(older)"): count - 10 * name.startswith("down ")
+        for name, count in found["functions"].items()
+    }
+    assert "down (older)" in functions
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps({"counts": found["counts"], "functions": functions}))
+    assert main(["stat", "--baseline", str(path), str(data)]) == 0
+    changes = capsys.readouterr().out.partition("since the baseline")[2].splitlines()[1:]
+    count = found["functions"][f"down ({file})"]
+    assert [line.strip() for line in changes] == [
+        f"functions of {file} are compared with those of older",
+        f"+10  down ({file}): {count - 10:,}, now {count:,}",
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"counts": {}, "functions": {}}', "[" * 100_000,
     '{"counts": {"instructions": "1"}, "functions": {}}'])  # fmt: skip
 def test_invalid_baseline_is_an_input_error(

@@ -14,7 +14,7 @@ from rtit.capture.events import EventKind
 from rtit.profile.builder import build_profile
 from rtit.profile.tables import Binary, ExecutedRanges, Profile
 from rtit.trace import End, Trace
-from rtit.x86 import Class
+from rtit.x86 import InstructionClass
 from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
@@ -136,7 +136,10 @@ def test_executed_ranges_cover_all_instructions(
         counts[first : last + 1] += count
         inside = main.offset[first:last] + main.length[first:last]
         assert (inside == main.offset[first + 1 : last + 1]).all()
-        leaves = np.isin(main.kind[first:last], [Class.JUMP, Class.INDIRECT_JUMP, Class.RETURN])
+        leaves = np.isin(
+            main.kind[first:last],
+            [InstructionClass.JUMP, InstructionClass.INDIRECT_JUMP, InstructionClass.RETURN],
+        )
         assert not leaves.any()
     assert (counts == main.count).all()
     assert_flow(main, stretches)
@@ -153,7 +156,7 @@ def assert_flow(main: Binary, stretches: ExecutedRanges) -> None:
     returned = {
         int(offset + length)
         for offset, length, kind in zip(main.offset, main.length, main.kind, strict=True)
-        if kind in (Class.CALL, Class.INDIRECT_CALL)
+        if kind in (InstructionClass.CALL, InstructionClass.INDIRECT_CALL)
     }
     for target, kind, count in zip(
         taken.target.tolist(), taken.kind.tolist(), taken.count.tolist(), strict=True

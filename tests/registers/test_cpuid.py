@@ -11,7 +11,7 @@ from rtit.registers import BROADWELL, FULL, LEAVES, PROFILES, SKYLAKE, Leaf, Pro
 
 
 @pytest.mark.spec("CPUID-001")
-def test_pt_is_bit_25_of_leaf_7() -> None:
+def test_pt_support_is_bit_25_of_leaf_7() -> None:
     assert FULL.cpuid(7).ebx >> 25 & 1 == 1
     without = replace(FULL, pt=False)
     assert without.cpuid(7).ebx >> 25 & 1 == 0
@@ -80,7 +80,7 @@ def test_reserved_bits_read_zero() -> None:
         ("ecx", 31, "lip"),
     ],
 )
-def test_capability_bits(output: str, bit: int, capability: str) -> None:
+def test_each_capability_sets_its_cpuid_bit(output: str, bit: int, capability: str) -> None:
     on = getattr(FULL.cpuid(0x14), output)
     change: dict[str, Any] = {capability: False}
     off = getattr(replace(FULL, **change).cpuid(0x14), output)
@@ -102,14 +102,14 @@ def test_bitmaps_are_in_subleaf_1() -> None:
 
 
 @pytest.mark.spec("CPUID-038")
-def test_models_where_lbr_and_pt_exclude_each_other() -> None:
+def test_lbr_and_pt_exclude_each_other_on_broadwell_and_skylake() -> None:
     for model in range(256):
         profile = replace(FULL, family=6, model=model)
         assert profile.lbr_exclusive == (model in (0x3D, 0x47, 0x4E, 0x4F, 0x56, 0x5E))
     assert not replace(FULL, family=15, model=0x3D).lbr_exclusive
 
 
-def test_profiles_from_real_cpuid_dumps() -> None:
+def test_profiles_equal_real_cpuid_dumps() -> None:
     assert SKYLAKE.cpuid(1).eax == 0x506E3
     assert (SKYLAKE.family, SKYLAKE.model, SKYLAKE.stepping) == (6, 0x5E, 3)
     assert SKYLAKE.cpuid(0x14) == (1, 0xF, 7, 0)
@@ -149,18 +149,18 @@ def test_signature_has_family_model_and_stepping(
         (0x0FF0_0F00, 270, 0x00),
     ],
 )
-def test_family_and_model_of_leaf_1(eax: int, family: int, model: int) -> None:
+def test_family_and_model_are_decoded_from_leaf_1(eax: int, family: int, model: int) -> None:
     """Volume 2, CPUID: the family decides which extended fields count."""
     profile = Profile.from_cpuid("x", {(1, 0): (eax, 0, 0, 0)})
     assert (profile.family, profile.model) == (family, model)
 
 
-def test_text_form_has_all_leaves() -> None:
+def test_cpuid_text_has_vendor_family_model_and_stepping() -> None:
     assert SKYLAKE.cpuid_text == "GenuineIntel,6,94,3"
 
 
 @pytest.mark.spec("TIME-001", "TIME-002")
-def test_clock_of_the_model() -> None:
+def test_leaf_15h_reports_the_crystal_clock() -> None:
     assert FULL.cpuid(0x15) == (2, 80, 25_000_000, 0)
     assert FULL.tsc_hz == 1_000_000_000
     assert SKYLAKE.tsc_hz is None

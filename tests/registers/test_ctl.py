@@ -115,14 +115,14 @@ def test_encodings_outside_the_bitmap_fault(low: int, bitmap: str, capability: s
         assert "reserved" in faults(code << low, without)
 
 
-def test_encodings_are_checked_while_the_packet_is_disabled() -> None:
+def test_field_encodings_are_checked_even_if_their_packet_is_disabled() -> None:
     profile = replace(FULL, mtc_periods=0x249)
     assert faults(1 << 14, profile)
     assert faults(1 << 9 | 1 << 14, profile)
 
 
 @pytest.mark.spec("CPUID-005")
-def test_psb_and_cyc_fields_with_the_capability() -> None:
+def test_psb_and_cyc_fields_are_accepted_with_their_capability() -> None:
     check(1 << 1 | 15 << 19 | 5 << 24, FULL)
     check(1 << 1 | 13 << 19 | 5 << 24, SKYLAKE)
     assert "CycThresh" in faults(14 << 19, SKYLAKE)
@@ -134,7 +134,7 @@ def test_psb_and_cyc_fields_with_the_capability() -> None:
 @pytest.mark.spec("CPUID-009")
 @pytest.mark.parametrize("ranges", range(1, 5))
 @pytest.mark.parametrize("n", range(4))
-def test_address_configurations(ranges: int, n: int) -> None:
+def test_address_configuration_is_accepted_for_existing_ranges(ranges: int, n: int) -> None:
     profile = replace(FULL, ranges=ranges)
     for code in range(16):
         value = code << (32 + 4 * n)
@@ -168,7 +168,7 @@ def test_single_range_needs_its_capability_when_enabling() -> None:
 
 @pytest.mark.spec("MSRCTL-013", "CPUID-022")
 @pytest.mark.parametrize("other", [0, TRACE_EN, FABRIC, TRACE_EN | FABRIC])
-def test_topa_always_needs_its_capability(other: int) -> None:
+def test_topa_bit_always_needs_its_capability(other: int) -> None:
     check(TOPA | other, FULL)
     assert "ECX[0]" in faults(TOPA | other, replace(FULL, topa=False))
 
@@ -215,7 +215,7 @@ def test_vmx_rule_may_spare_writes_that_clear_trace_en() -> None:
     assert faults(TRACE_EN | TOPA, lenient, vmx=True)
 
 
-def test_branch_en_on_the_first_processors() -> None:
+def test_branch_en_is_required_on_broadwell() -> None:
     check(TRACE_EN | TOPA, FULL)
     check(TRACE_EN | TOPA | BRANCH_EN, BROADWELL)
     assert "BranchEn" in faults(TRACE_EN | TOPA, BROADWELL)

@@ -34,7 +34,7 @@ THRESHOLDS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 
 
 
 @pytest.mark.spec("MSRCTL-022")
-def test_text_of_cyc_thresholds() -> None:
+def test_cyc_threshold_is_described_in_core_cycles() -> None:
     for code, cycles in enumerate(THRESHOLDS):
         words = describe_lines(CTL, code << 19 | 1, "CycThresh")
         assert words == f"CYC threshold {cycles} core cycle{'s' * (cycles != 1)}"
@@ -43,7 +43,7 @@ def test_text_of_cyc_thresholds() -> None:
         assert decode_configuration(registers).cyc_gap == max(cycles, 1)
 
 
-def test_mtc_periods_in_ticks_and_time() -> None:
+def test_mtc_period_is_described_in_ticks_and_time() -> None:
     assert (
         describe_lines(CTL, 9 << 14, "MTCFreq")
         == "an MTC every 512 crystal ticks, as ART bit 9 toggles"
@@ -55,7 +55,7 @@ def test_mtc_periods_in_ticks_and_time() -> None:
 
 
 @pytest.mark.parametrize(("code", "period"), [(0, "2K"), (5, "64K"), (9, "1M"), (15, "64M")])
-def test_text_of_psb_periods(code: int, period: str) -> None:
+def test_psb_period_is_described_in_bytes(code: int, period: str) -> None:
     assert describe_lines(CTL, code << 24, "PSBFreq") == f"a PSB about every {period} bytes"
 
 
@@ -70,7 +70,7 @@ def test_period_of_zero_is_shown_while_its_packet_is_enabled() -> None:
     assert [row.name for row in fixed if row.shown] == ["TraceEn"]
 
 
-def test_text_of_output_registers() -> None:
+def test_output_registers_are_described_in_bytes() -> None:
     value = 0x1234_0000_00FF
     assert "256 bytes" in describe_lines(OUTPUT_MASK_PTRS, value, "MaskOrTableOffset")
     assert "entry 1 " in describe_lines(OUTPUT_MASK_PTRS, value, "MaskOrTableOffset")
@@ -81,7 +81,7 @@ def test_text_of_output_registers() -> None:
     assert describe_lines(STATUS, 18 << 32, "PacketByteCnt").endswith("18 bytes")
 
 
-def test_bitmaps_of_leaf_14h() -> None:
+def test_bitmaps_of_leaf_14h_are_described_as_periods() -> None:
     eax, ebx = register_of_leaf(0x14, 1, "eax"), register_of_leaf(0x14, 1, "ebx")
     assert "0, 3, 6, 9: 1, 8, 64, 512 crystal ticks" in describe_lines(
         eax, 0x0249_0002, "MTCPeriods"
@@ -92,12 +92,12 @@ def test_bitmaps_of_leaf_14h() -> None:
     assert register_of_leaf(0x14, 0, "edx").reserved_mask == 0xFFFF_FFFF
 
 
-def test_text_of_set_bits() -> None:
+def test_set_bits_are_printed_as_ranges() -> None:
     assert format_set_bits(1 << 18) == "bit 18"
     assert format_set_bits(1 << 63 | 0xF << 45 | 1) == "bits 63, 48:45, 0"
 
 
-def test_every_reason_of_a_fault_in_order() -> None:
+def test_wrmsr_faults_lists_every_reason_in_order() -> None:
     profile = replace(FULL, mtc=False, ptwrite=False)
     value = 1 << 63 | 1 << 12 | 1 << 9
     reasons = wrmsr_faults(Msr.CTL, value, current=RegisterFile(), profile=profile)
@@ -139,7 +139,7 @@ def test_typo_lists_the_nearest_name_first(text: str, first: str) -> None:
     assert all(register.name in str(caught.value) for register in MSRS.values())
 
 
-def test_profiles_by_name() -> None:
+def test_profile_is_found_by_its_name() -> None:
     assert find_profile("Goldmont-Plus") is GOLDMONT_PLUS
     with pytest.raises(UsageError, match="valid: skylake, "):
         find_profile("skylak")
@@ -150,12 +150,12 @@ def test_profiles_by_name() -> None:
     ("text", "value"),
     [("9217", 9217), ("0x2401", 9217), ("2401H", 9217), ("0b101", 5), ("0x1_0000", 65536)],
 )
-def test_parse_number(text: str, value: int) -> None:
+def test_register_value_is_parsed_in_each_notation(text: str, value: int) -> None:
     assert parse_value(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "x", "0x", "-1", "1.0", "FFH", "9" * 5000, "1__0", "٣"])
-def test_parse_number_rejects(text: str) -> None:
+def test_malformed_register_value_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="is no number"):
         parse_value(text)
 

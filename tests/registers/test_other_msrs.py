@@ -52,14 +52,14 @@ def test_while_tracing_nothing_but_ctl_is_writable(msr: Msr) -> None:
 
 
 @pytest.mark.spec("MSRSTS-002")
-def test_status_enables_ignore_writes() -> None:
+def test_enable_bits_of_status_ignore_writes() -> None:
     assert write(Msr.STATUS, 0b111).status == 0
     assert write(Msr.STATUS, 0b010, status=0b101).status == 0b101
 
 
 @pytest.mark.spec("MSRSTS-006", "MSRSTS-015", "MSRSTS-018")
 @pytest.mark.parametrize("bit", [3, *range(8, 32), *range(49, 64)])
-def test_status_reserved_bits(bit: int) -> None:
+def test_reserved_bit_of_status_faults(bit: int) -> None:
     assert f"{1 << bit:#x}" in write_faults(Msr.STATUS, 1 << bit)
 
 
@@ -71,14 +71,14 @@ def test_software_may_set_and_clear_error_and_stopped(bit: int) -> None:
 
 @pytest.mark.spec("CPUID-017", "CPUID-018")
 @pytest.mark.parametrize("bit", [6, 7])
-def test_pending_bits_need_preservation(bit: int) -> None:
+def test_pending_bits_of_status_need_their_capability(bit: int) -> None:
     assert write(Msr.STATUS, 1 << bit).status == 1 << bit
     reason = write_faults(Msr.STATUS, 1 << bit, replace(FULL, preservation=False))
     assert "(14H,0):EBX[6]" in reason
 
 
 @pytest.mark.spec("MSRSTS-016", "CPUID-005", "CPUID-006")
-def test_packet_byte_count() -> None:
+def test_packet_byte_count_is_writable_with_its_capability() -> None:
     assert write(Msr.STATUS, 0x1FFFF << 32).status == 0x1FFFF << 32
     without = replace(FULL, psb_cyc=False)
     for bit in range(32, 49):
@@ -87,7 +87,7 @@ def test_packet_byte_count() -> None:
 
 @pytest.mark.spec("MSRADR-001", "CPUID-031", "CPUID-010")
 @pytest.mark.parametrize("ranges", range(5))
-def test_pairs_exist_up_to_the_range_count(ranges: int) -> None:
+def test_address_msrs_exist_up_to_the_range_count(ranges: int) -> None:
     profile = replace(FULL, ranges=ranges, ip_filtering=ranges > 0)
     for n in range(4):
         for half in "AB":
@@ -109,7 +109,7 @@ def test_pairs_exist_up_to_the_range_count(ranges: int) -> None:
         (32, (0, 0xFFFF_FFFF), (1 << 32, 2**64 - 1)),
     ],
 )
-def test_addresses_are_canonical(
+def test_address_msrs_take_canonical_addresses_only(
     width: int, legal: tuple[int, ...], illegal: tuple[int, ...]
 ) -> None:
     profile = replace(FULL, linear_width=width)
@@ -121,7 +121,7 @@ def test_addresses_are_canonical(
 
 
 @pytest.mark.spec("MSRCR3-001")
-def test_cr3_match_low_bits_are_reserved() -> None:
+def test_low_bits_of_cr3_match_fault() -> None:
     assert write(Msr.CR3_MATCH, 2**64 - 32).cr3_match == 2**64 - 32
     for bit in range(5):
         assert write_faults(Msr.CR3_MATCH, 1 << bit)
@@ -137,7 +137,7 @@ def test_cr3_match_needs_cr3_filtering() -> None:
 
 @pytest.mark.spec("MSROBS-001")
 @pytest.mark.parametrize("maxphyaddr", [36, 39, 46, 52])
-def test_output_base_reserved_bits(maxphyaddr: int) -> None:
+def test_reserved_bit_of_output_base_faults(maxphyaddr: int) -> None:
     profile = replace(FULL, maxphyaddr=maxphyaddr)
     for bit in range(64):
         if 7 <= bit < maxphyaddr:
@@ -158,7 +158,7 @@ def test_output_msrs_need_output_to_memory(msr: Msr) -> None:
 
 
 @pytest.mark.spec("MSROMP-001")
-def test_lower_mask_is_always_ones() -> None:
+def test_lower_mask_bits_always_read_as_ones() -> None:
     registers = write(Msr.OUTPUT_MASK_PTRS, 0)
     assert rdmsr(registers, Msr.OUTPUT_MASK_PTRS, profile=FULL) == 0x7F
     assert write(Msr.OUTPUT_MASK_PTRS, 0x1_0000_0000).output_mask_ptrs == 0x1_0000_007F

@@ -159,7 +159,7 @@ def test_unsupported_bits_fault_on_real_processors(
 
 @pytest.mark.spec("CPUID-011", "CPUID-012")
 @ALL
-def test_warm_reset_on_real_processors(profile: Profile) -> None:
+def test_warm_reset_clears_all_msrs_or_trace_en_only(profile: Profile) -> None:
     before = RegisterFile(*range(0x1001, 0x1001 + 13))
     after = before.copy()
     after.reset_warm(profile)
@@ -172,7 +172,7 @@ def test_warm_reset_on_real_processors(profile: Profile) -> None:
 
 @pytest.mark.spec("MSRGEN-011")
 @ALL
-def test_ctl_is_written_last(profile: Profile) -> None:
+def test_other_msrs_are_writable_only_before_trace_en(profile: Profile) -> None:
     others = [
         msr
         for msr in Msr
@@ -211,7 +211,7 @@ LATER = {
 
 
 @ALL
-def test_errata_of_each_model_equal_libipts(profile: Profile) -> None:
+def test_errata_of_each_model_equal_those_of_libipt(profile: Profile) -> None:
     assert profile.known_errata == KNOWN[profile.name]
     for name in profile.known_errata:
         assert ERRATA[name].effect
@@ -219,7 +219,7 @@ def test_errata_of_each_model_equal_libipts(profile: Profile) -> None:
 
 
 @pytest.mark.parametrize("model", LATER)
-def test_errata_of_later_processors(model: tuple[int, int]) -> None:
+def test_later_processors_have_their_documented_errata(model: tuple[int, int]) -> None:
     assert errata_of(*model) == LATER[model]
 
 

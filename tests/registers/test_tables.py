@@ -73,7 +73,7 @@ def test_field_positions_equal_the_manuals_tables(
 
 
 @pytest.mark.spec("MSRGEN-008")
-def test_msr_addresses() -> None:
+def test_msrs_have_the_addresses_of_the_manual() -> None:
     addresses = {msr.name: int(msr) for msr in Msr}
     assert addresses == {
         "OUTPUT_BASE": 0x560,
@@ -94,13 +94,13 @@ def test_msr_addresses() -> None:
 
 
 @pytest.mark.spec("MSRCTL-001", "MSRGEN-006")
-def test_reset_values() -> None:
+def test_msrs_have_the_reset_values_of_the_manual() -> None:
     for msr, register in MSRS.items():
         assert register.reset == (0x7F if msr == Msr.OUTPUT_MASK_PTRS else 0)
         assert RegisterFile().read(msr) == register.reset
 
 
-def test_decode_by_attribute_and_item() -> None:
+def test_decoded_fields_are_attributes_and_items() -> None:
     fields = CTL.decode(0x0100_0001 | 9 << 14 | 2 << 44)
     assert (fields.TraceEn, fields.PSBFreq, fields.MTCFreq, fields.ADDR3_CFG) == (1, 1, 9, 2)
     assert fields["User"] == 0
@@ -127,14 +127,14 @@ def test_overlapping_fields_are_rejected() -> None:
         Register("X", "", (Field("A", 3, 0, ""), Field("B", 5, 3, "")))
 
 
-def test_mask_pointers_reset_and_split() -> None:
+def test_output_mask_ptrs_is_split_into_its_fields() -> None:
     fields = OUTPUT_MASK_PTRS.decode(0x0000_1234_0000_00FF)
     assert (fields.LowerMask, fields.MaskOrTableOffset, fields.OutputOffset) == (0x7F, 1, 0x1234)
     assert OUTPUT_MASK_PTRS.encode(OutputOffset=5) == 0x5_0000_007F
 
 
 @pytest.mark.spec("TOPA-011")
-def test_topa_entry_fields() -> None:
+def test_topa_entry_fields_have_the_bits_of_the_manual() -> None:
     assert {row.name: (row.high, row.low) for row in TOPA_ENTRY.fields} == {
         "END": (0, 0),
         "INT": (2, 2),
@@ -161,7 +161,7 @@ def test_warm_reset_follows_ip_filtering() -> None:
 
 
 @pytest.mark.spec("MSRCTL-030", "MSRCTL-031", "MSRCTL-032", "MSRCTL-033", "MSRADR-004")
-def test_address_ranges() -> None:
+def test_register_file_returns_configured_address_ranges() -> None:
     registers = RegisterFile(ctl=0x2010 << 32, addr1_a=5, addr1_b=6, addr3_b=9)
     assert registers.address_ranges() == ((0, 0, 0), (1, 5, 6), (0, 0, 0), (2, 0, 9))
     registers = RegisterFile(ctl=0x1212 << 32 | 0x2_F000_0000, addr0_b=4, addr2_a=7, addr2_b=8)

@@ -112,7 +112,7 @@ def test_itrace_start_begins_interval() -> None:
     assert on(found) == [(0, 5), (10, 6)]
 
 
-def test_first_traced_thread_of_cpu() -> None:
+def test_itrace_start_gives_the_first_traced_thread_of_a_cpu() -> None:
     found = build_intervals(
         (1, itrace_start(1, 0)),
         (2, switch_out(7, 3)),
@@ -189,7 +189,7 @@ def test_sched_switch_samples_begin_intervals(kinds: int, before: bytes) -> None
     assert found.intervals_of(0) == [SchedulingInterval(0, 5, 5), SchedulingInterval(10, 60, 6)]
 
 
-def test_intervals_of_real_file(traces: Path) -> None:
+def test_intervals_of_a_hardware_recording_are_known(traces: Path) -> None:
     """perf of CPUs: thread 19731, the first of its process, runs on CPU 1 after idle."""
     with PerfData(traces / "hase" / "control_flow-skylake.perf.data") as data:
         found = IntervalBuilder(data)

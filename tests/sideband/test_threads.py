@@ -15,7 +15,7 @@ def fork(pid: int, ppid: int, tid: int, ptid: int) -> perf.Fork:
     return perf.Fork(0, 7, Misc.USER, 0, None, pid, ppid, tid, ptid, 0)
 
 
-def test_last_name_counts() -> None:
+def test_thread_has_its_last_recorded_name() -> None:
     threads = ThreadTable()
     for record in (comm(1, 1, "sh"), comm(1, 1, "ls")):
         threads.apply_record(record)

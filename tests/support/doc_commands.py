@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.griffin import BUFFER, HEAD, PAGE, THREAD, XPAGE, log_item
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = (README, *sorted((ROOT / "docs").rglob("*.md")))
@@ -45,13 +47,20 @@ def install_rtit(folder: Path) -> Path:
 
 
 def add_examples(folder: Path) -> None:
-    """Put the files that the pages assume into `folder`: sources, `program`, code and raw PT."""
+    """Put the files that the pages assume into `folder`: sources, `program`, code, raw PT, and a
+    log of Griffin.
+    """
     for source in (ROOT / "docs" / "examples").iterdir():
         shutil.copy(source, folder)
     subprocess.run(["cc", "-g", "-O2", "-o", "program", "program.c"], cwd=folder, check=True)
     (folder / "code.bin").write_bytes(bytes.fromhex("740e"))
     command = [sys.executable, "-m", "rtit", "scenario", "--raw", "pt.bin", "table_33_10_begin"]
     subprocess.run(command, cwd=folder, check=True)
+    packets = (folder / "pt.bin").read_bytes()
+    page = bytes.fromhex("740e").ljust(PAGE, b"\x90")
+    log = HEAD + log_item(XPAGE, 5, 0x1000, PAGE, data=page) + log_item(THREAD, 5, 5)
+    log += log_item(BUFFER, 5, 5, 0, len(packets), data=packets)
+    (folder / "griffin.log").write_bytes(log)
 
 
 def run_commands(page: Path, folder: Path, programs_in: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rtit.perfdata import PerfData, SampleType
 from rtit.perfdata.attr import WRITTEN_ATTR_SIZE
-from rtit.perfdata.features import Feature, pack_index
+from rtit.perfdata.features import Feature, pack_auxtrace_index
 from rtit.perfdata.file_scan import FILE_HEADER, FLAGS_OFFSET, SECTION_ENTRY, RecordHeader
 from rtit.perfdata.records import FIRST_USER_TYPE, RECORD_HEADER, SAMPLE
 
@@ -68,7 +68,7 @@ def write_sampled_recording(
     struct.pack_into("<Q", head, 48, len(body))
     # An index without entries: perf prints where branches led only if there is one.
     struct.pack_into("<4Q", head, FLAGS_OFFSET, 1 << Feature.AUXTRACE, 0, 0, 0)
-    index = pack_index([])
+    index = pack_auxtrace_index([])
     table = SECTION_ENTRY.pack(len(head) + len(body) + SECTION_ENTRY.size, len(index))
     output.write_bytes(bytes(head + body) + table + index)
     return queue.tid
@@ -136,7 +136,7 @@ def write_compressed_recording(source: Path, output: Path) -> None:
             index.append(start + len(body))
         body += record
     flush()
-    sections[Feature.AUXTRACE] = pack_index(index)
+    sections[Feature.AUXTRACE] = pack_auxtrace_index(index)
     # version, the type of Zstandard, level, ratio, room for unpacked bytes
     sections[Feature.COMPRESSED_TYPES] = struct.pack("<5I", 1, 1, 1, 1, UNPACKED_SIZE)
     words[6] = len(body)

@@ -59,7 +59,7 @@ def test_stat_counts_executed_instructions(run: Run, pointers: tuple[Path, int])
     exe, instructions = pointers
     run(
         f"""
-        def test_it(rtit):
+        def test_written_example(rtit):
             found = rtit.stat(["{exe}"], env={{"PATH": "/bin"}})
             assert found.stat.counts["instructions"] == {instructions}
             assert found.exit_code == 0
@@ -78,7 +78,7 @@ def test_baselines_are_stored_and_checked(
         import pytest
 
         @pytest.mark.parametrize("what", ["a b"])
-        def test_it(rtit, what):
+        def test_written_example(rtit, what):
             counted = rtit.stat(["{exe}"], env={{"PATH": "/bin"}})
             rtit.assert_instructions(counted)
             rtit.assert_instructions(7, name="another")
@@ -90,8 +90,8 @@ def test_baselines_are_stored_and_checked(
     run(tests).assert_outcomes(passed=1)
     path = pytester.path / "rtit_baselines" / "test_them.json"
     stored = json.loads(path.read_text())
-    assert [*stored] == ["test_it[a b]", "test_it[a b]: another"]
-    first = stored["test_it[a b]"]
+    assert [*stored] == ["test_written_example[a b]", "test_written_example[a b]: another"]
+    first = stored["test_written_example[a b]"]
     assert first["instructions"] == instructions
     # Half of it is a new function.
     [(most, count), *_] = sorted(first["functions"].items(), key=lambda each: -each[1])
@@ -124,14 +124,14 @@ def test_parallel_workers_store_all_baselines(run: Run, pytester: pytest.Pyteste
         import pytest
 
         @pytest.mark.parametrize("number", range({count}))
-        def test_it(rtit, number):
+        def test_written_example(rtit, number):
             rtit.assert_instructions(1000 + number, name="first")
             rtit.assert_instructions(2000 + number, name="second")
         """
     run(tests, "-p", "xdist", "-n", "4", "--rtit-update").assert_outcomes(passed=count)
     stored = json.loads((pytester.path / "rtit_baselines" / "test_them.json").read_text())
     assert {key: row["instructions"] for key, row in stored.items()} == {
-        f"test_it[{number}]: {name}": start + number
+        f"test_written_example[{number}]: {name}": start + number
         for number in range(count)
         for name, start in (("first", 1000), ("second", 2000))
     }
@@ -148,27 +148,29 @@ def test_recordings_of_failing_test_are_kept(
 ) -> None:
     exe, instructions = pointers
     tests = f"""
-        def test_fails(rtit):
+        def test_failing_example(rtit):
             rtit.stat(["{exe}"], env={{"PATH": "/bin"}})
             assert not rtit.record(["{exe}"]).exit_code
             assert False
 
-        def test_passes(rtit):
+        def test_passing_example(rtit):
             rtit.record(["{exe}"])
 
-        def test_without(rtit):
+        def test_without_recording(rtit):
             assert False
 
-        def test_of_others():
+        def test_without_fixture():
             assert False
         """
     run(tests).assert_outcomes(failed=3, passed=1)
     assert not list(pytester.path.rglob("*.zip"))
     kept = run(tests, "--rtit-keep")
     kept.assert_outcomes(failed=3, passed=1)
-    kept.stdout.fnmatch_lines(["*rtit kept*", "*rtit-kept/test_them.py_test_fails/0.rtit.zip"])
+    kept.stdout.fnmatch_lines(
+        ["*rtit kept*", "*rtit-kept/test_them.py_test_failing_example/0.rtit.zip"]
+    )
     found = sorted(pytester.path.rglob("*.zip"))
-    folder = pytester.path / "rtit-kept" / "test_them.py_test_fails"
+    folder = pytester.path / "rtit-kept" / "test_them.py_test_failing_example"
     assert found == [folder / "0.rtit.zip", folder / "1.rtit.zip"]
     with Trace(found[0]) as trace:
         assert trace.streams[0].counts().instructions == instructions
@@ -182,7 +184,7 @@ def test_failing_program_fails_the_test(run: Run, program: Callable[[str], Path]
         f"""
         import pytest
 
-        def test_it(rtit):
+        def test_written_example(rtit):
             crash = ["{program("crash")}"]
             with pytest.raises(AssertionError, match="exit code 139"):
                 rtit.stat(crash)
@@ -200,7 +202,7 @@ def test_environment_lacks_variables_of_pytest(run: Run, monkeypatch: pytest.Mon
     monkeypatch.setenv("GIVEN", "yes")
     run(
         """
-        def test_it(rtit, capfd):
+        def test_written_example(rtit, capfd):
             assert rtit.record(["/usr/bin/env"]).exit_code == 0
             said = capfd.readouterr().out
             assert "PYTHONHASHSEED=0" in said

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import rtit
 from rtit.packets import Packet, encode, scan
 from rtit.trace import Stream
-from rtit.trace.time.samples import TimingSamples
+from rtit.trace.time.timing_samples import TimingSamples
 from support.streams import SYNC
 
 START = 1 << 20

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import rtit
 from rtit import _core
-from rtit.capture.ptrace.session import check_processes
+from rtit.capture.ptrace.session import check_attachable_processes
 from rtit.errors import RtitError
 from rtit.image import Image
 from rtit.packets import encode
@@ -43,7 +43,7 @@ CALLS: list[Callable[[], object]] = [
     lambda: CORE.BulkUnit().set_ranges(HUGE),
     lambda: CORE.arrow_schema(HUGE),
     lambda: CORE.arrow_array([], HUGE),
-    lambda: check_processes(HUGE),
+    lambda: check_attachable_processes(HUGE),
     lambda: CORE.ElfFile(NO_BYTES),
     lambda: CORE.TruthFile(NO_BYTES),
     lambda: CORE.check_program([NO_BYTES]),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rtit
 from rtit.errors import UsageError
 from rtit.packets import encode
-from rtit.trace import End, Selection, Stream, Table, Times
+from rtit.trace import End, Selection, Stream, Table, TimeRange
 from support.streams import SYNC
 
 CALL = encode("TIP", ip_bytes=6, payload=0x2000)
@@ -40,7 +40,7 @@ TABLES: dict[str, Callable[..., Table[Any]]] = {
     "raw_events": WHOLE.raw_events,
 }
 times = st.tuples(st.integers(-20, 320), st.integers(-20, 320)).map(
-    lambda pair: Times((1 << 20) + min(pair), (1 << 20) + max(pair))
+    lambda pair: TimeRange((1 << 20) + min(pair), (1 << 20) + max(pair))
 )
 address = st.sampled_from([0, 0x1000, 0x1001, 0x1002, 0x2000, 0x2001, 0x2003, 0x2004, 0x2005])
 ranges = st.lists(
@@ -51,7 +51,7 @@ ranges = st.lists(
 @pytest.mark.parametrize("name", TABLES)
 @given(time=st.none() | times, ranges=ranges)
 def test_selection_equals_filtering_rows_by_hand(
-    name: str, time: Times | None, ranges: tuple[tuple[int, int], ...]
+    name: str, time: TimeRange | None, ranges: tuple[tuple[int, int], ...]
 ) -> None:
     table = TABLES[name]
     where = Selection(time=time, ranges=ranges)
@@ -71,7 +71,7 @@ def test_selection_equals_filtering_rows_by_hand(
 
 
 @given(count=st.integers(0, 300), time=st.none() | times)
-def test_head_and_tail_limit_rows(count: int, time: Times | None) -> None:
+def test_head_and_tail_limit_rows(count: int, time: TimeRange | None) -> None:
     whole = WHOLE.instructions(Selection(time=time)).columns()["ip"].tolist()
     first = WHOLE.instructions(Selection(time=time, head=count)).columns()["ip"].tolist()
     last = WHOLE.instructions(Selection(time=time, tail=count)).columns()["ip"].tolist()
@@ -90,7 +90,7 @@ def test_head_and_tail_span_batches() -> None:
 
 
 @given(time=times, ranges=ranges)
-def test_totals_equal_counted_rows(time: Times, ranges: tuple[tuple[int, int], ...]) -> None:
+def test_totals_equal_counted_rows(time: TimeRange, ranges: tuple[tuple[int, int], ...]) -> None:
     where = Selection(time=time, ranges=ranges)
     edges = WHOLE.edges(where)
     branches = Counter((b.source, b.target, b.kind) for b in WHOLE.branches(where).rows())
@@ -113,7 +113,7 @@ def test_selection_without_matching_column_raises_usage_error() -> None:
     with pytest.raises(UsageError, match="rows of Packets have no address"):
         WHOLE.packets(Selection(ranges=((0, 1),)))
     with pytest.raises(UsageError, match="seconds"):
-        WHOLE.blocks(Selection(time=Times(1, 2, seconds=True)))
+        WHOLE.blocks(Selection(time=TimeRange(1, 2, seconds=True)))
 
 
 def test_unmatched_stream_has_empty_tables() -> None:

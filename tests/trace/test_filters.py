@@ -13,7 +13,7 @@ from rtit.image.mappings import Mapping
 from rtit.packets import encode
 from rtit.perfdata import Writer
 from rtit.trace import Trace
-from rtit.trace.recording.settings import traced_ranges
+from rtit.trace.recording.decoder_settings import traced_ranges
 
 # 0 nop; 1 jmp 40; 40 nop; 41 jmp rax
 CODE = bytes.fromhex("90 eb3d") + b"\x90" * 0x3D + bytes.fromhex("90 ffe0")

@@ -107,7 +107,7 @@ def ip_packet(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("multiplier", [NO_SCALING, 0])
-def test_guest_with_unscaled_tsc(multiplier: int) -> None:
+def test_multiplier_0_leaves_guest_tsc_unscaled(multiplier: int) -> None:
     """The multiplier 0 means no scaling."""
     begin = encode("PSB") + encode("TSC", tsc=1000) + ip_packet("FUP") + encode("PSBEND")
     guest = encode("PIP", nr=1, cr3=0) + encode("TSC", tsc=3000 + 5)
@@ -116,7 +116,7 @@ def test_guest_with_unscaled_tsc(multiplier: int) -> None:
     assert stream.blocks().columns()["time"].tolist() == [1000, 3000]
 
 
-def test_start_time_with_all_bits_set() -> None:
+def test_start_time_with_all_bits_set_is_accepted() -> None:
     most = (1 << 64) - 1
     begin = encode("PSB") + encode("TSC", tsc=(1 << 56) - 1) + ip_packet("FUP") + encode("PSBEND")
     packets = begin + ip_packet("TIP") * 2

@@ -117,7 +117,7 @@ def test_far_transfer_changes_mode() -> None:
     assert columns["bits"].tolist() == [64, 32, 32]
 
 
-def test_modes_of_published_cases(traces: Path) -> None:
+def test_published_cases_decode_in_their_execution_mode(traces: Path) -> None:
     """In every case, the modes of the rows are modes that a MODE.Exec names."""
     folder = traces / "libipt-cases"
     cases: list[dict[str, Any]] = json.loads((folder / "index.json").read_text())

@@ -89,7 +89,7 @@ def test_packet_times_equal_those_of_libipt(name: str, run: dict[str, Any]) -> N
     assert (columns["time"] <= columns["latest"]).all()
 
 
-def test_number_of_compared_times() -> None:
+def test_published_listings_contain_the_expected_number_of_times() -> None:
     if not FOLDER.is_dir():
         pytest.skip("the folder of real traces is not beside the repository")
     sample_counts = [len(expected((FOLDER / run["expected"]).read_text())) for _, run in cases()]

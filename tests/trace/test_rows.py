@@ -93,7 +93,7 @@ def test_first_continues_across_batches() -> None:
     assert written == list(range(1, count + 1))
 
 
-def test_counts_of_a_stream() -> None:
+def test_counts_of_a_stream_equal_its_branches_and_packets() -> None:
     packets = tip(0x2000) + encode("TNT", bits="T") + tip(0x1002) + b"\x47"
     [rows], counts = joined(packets)
     assert (counts.conditional, counts.indirect, counts.returns) == (1, 1, 1)

@@ -87,7 +87,7 @@ def test_cpp_names_match_mangled_and_demangled(
         assert find_ranges(images, name)[0] == (BASE + start, BASE + end, 100, 500)
 
 
-def test_several_functions_and_ranges(
+def test_functions_and_ranges_are_selected_together(
     images: Images, nm_ranges: dict[str, tuple[int, int]]
 ) -> None:
     selection = Selection(functions=("main", "plain"), ranges=((0x10, 0x20),))

@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.cli.options import add_code, add_ends, add_streams, parse_selection
+from rtit.cli.options import (
+    add_code_selection_options,
+    add_head_and_tail_options,
+    add_stream_options,
+    parse_selection,
+)
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion
-from rtit.trace import Selection, Times
+from rtit.trace import Selection, TimeRange
 from rtit.trace.tables.selection import LATEST, parse_range, parse_times
 from support.streams import make_stream
 
@@ -23,26 +28,26 @@ HALF = TimeConversion(shift=1, mult=1, zero=100)
 
 def options(*words: str) -> Selection:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    group = add_streams(parser)
-    add_code(group)
-    add_ends(group)
+    group = add_stream_options(parser)
+    add_code_selection_options(group)
+    add_head_and_tail_options(group)
     return parse_selection(parser.parse_args(words))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("5,17", Times(5, 17)),
-        ("5,", Times(5)),
-        (",17", Times(None, 17)),
-        (",", Times()),
+        ("5,17", TimeRange(5, 17)),
+        ("5,", TimeRange(5)),
+        (",17", TimeRange(None, 17)),
+        (",", TimeRange()),
         # perf prints seconds with six or nine decimal digits
-        ("1.5,", Times(1_500_000_000, seconds=True)),
-        ("12.345678, 12.345678901", Times(12_345_678_000, 12_345_678_901, seconds=True)),
-        ("7,7", Times(7, 7)),
+        ("1.5,", TimeRange(1_500_000_000, seconds=True)),
+        ("12.345678, 12.345678901", TimeRange(12_345_678_000, 12_345_678_901, seconds=True)),
+        ("7,7", TimeRange(7, 7)),
     ],
 )
-def test_times_parse_as_in_perf(text: str, expected: Times) -> None:
+def test_times_parse_as_in_perf(text: str, expected: TimeRange) -> None:
     assert parse_times(text) == expected
 
 
@@ -58,18 +63,18 @@ def test_invalid_time_raises_usage_error(text: str) -> None:
 
 def test_times_convert_to_ticks() -> None:
     # 100 ns is ticks 0 and 1, 101 ns is ticks 2 and 3.
-    assert Times(100, 100).to_ticks(HALF) == (0, 1)
-    assert Times(101, 102).to_ticks(HALF) == (2, 5)
-    assert Times(0, 101).to_ticks(HALF) == (0, 3)
-    assert Times(101).to_ticks(HALF) == (2, LATEST)
-    assert Times().to_ticks(HALF) == (0, LATEST)
-    first, last = Times(0, 99).to_ticks(HALF)
+    assert TimeRange(100, 100).to_ticks(HALF) == (0, 1)
+    assert TimeRange(101, 102).to_ticks(HALF) == (2, 5)
+    assert TimeRange(0, 101).to_ticks(HALF) == (0, 3)
+    assert TimeRange(101).to_ticks(HALF) == (2, LATEST)
+    assert TimeRange().to_ticks(HALF) == (0, LATEST)
+    first, last = TimeRange(0, 99).to_ticks(HALF)
     assert first > last
 
 
 def test_times_are_ticks_without_a_clock() -> None:
-    assert Times(5, 17).to_ticks(None) == (5, 17)
-    assert Times(None, 17).to_ticks(None) == (0, 17)
+    assert TimeRange(5, 17).to_ticks(None) == (5, 17)
+    assert TimeRange(None, 17).to_ticks(None) == (0, 17)
     with pytest.raises(UsageError, match="ticks"):
         parse_times("1.5,").to_ticks(None)
 
@@ -87,7 +92,7 @@ def test_tick_is_selected_if_its_nanosecond_is(
 ) -> None:
     """`to_nanoseconds` is within the bounds exactly for the selected ticks."""
     clock = TimeConversion(shift, mult, zero % (1 << 64))
-    first, last = Times(start, start + length).to_ticks(clock)
+    first, last = TimeRange(start, start + length).to_ticks(clock)
 
     def within(tick: int) -> bool:
         # The conversion wraps: compare without the wrap.
@@ -106,7 +111,7 @@ def test_tick_is_selected_if_its_nanosecond_is(
         ("0-ffffffffffffffff", (0, LATEST)),
     ],
 )
-def test_ranges_parse(text: str, expected: tuple[int, int]) -> None:
+def test_address_range_text_is_parsed(text: str, expected: tuple[int, int]) -> None:
     assert parse_range(text) == expected
 
 
@@ -128,7 +133,7 @@ def test_options_select_rows() -> None:
         pids=(1,),
         cpus=(0,),
         comms=("ls", "cc1"),
-        time=Times(5),
+        time=TimeRange(5),
         ranges=((0x10, 0x20),),
         functions=("main", "operator,@x"),
         head=10,

@@ -13,7 +13,7 @@ from rtit.errors import UsageError
 from rtit.image import Image
 from rtit.perfdata import PerfData
 from rtit.trace import Decoder, decode
-from rtit.trace.recording.settings import parse_perf_cpuid, settings_from_perf
+from rtit.trace.recording.decoder_settings import parse_perf_cpuid, settings_from_perf
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from rtit.trace.recording.settings import parse_perf_cpuid, settings_from_perf
         (None, None),
     ],
 )
-def test_parse_perf_cpuid(cpuid: str | None, cpu: tuple[int, int, int] | None) -> None:
+def test_perf_cpuid_text_is_parsed(cpuid: str | None, cpu: tuple[int, int, int] | None) -> None:
     assert parse_perf_cpuid(cpuid) == cpu
 
 
@@ -37,7 +37,9 @@ def test_parse_perf_cpuid(cpuid: str | None, cpu: tuple[int, int, int] | None) -
     ("name", "cpu"),
     [("loopy-skylake", (6, 94, 3)), ("loopy-broadwell-snapshot", (6, 61, 4))],
 )
-def test_processor_of_a_real_trace(name: str, cpu: tuple[int, int, int], traces: Path) -> None:
+def test_settings_have_the_processor_of_the_recording(
+    name: str, cpu: tuple[int, int, int], traces: Path
+) -> None:
     with PerfData(traces / "hase" / f"{name}.perf.data") as data:
         assert settings_from_perf(data, 0).cpu == cpu
 

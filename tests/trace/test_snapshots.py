@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from rtit.packets import encode
 from rtit.perfdata import AuxChunk
-from rtit.trace.recording.buffers import align_snapshots, count_overlapping_bytes, group_contiguous
+from rtit.trace.recording.aux_buffers import (
+    align_snapshots,
+    count_overlapping_bytes,
+    group_contiguous,
+)
 
 PSB = encode("PSB")
 

@@ -16,7 +16,7 @@ CODE = {0x1000: "ffd0", 0x2000: "7402 90 90 ffe0"}
 """1000 call rax; 2000 jz 2004; 2002 nop; 2003 nop; 2004 jmp rax"""
 
 
-def test_rows_of_short_program() -> None:
+def test_stream_yields_the_rows_of_a_short_program() -> None:
     packets = encode("TIP", ip_bytes=6, payload=0x2000) + encode("TNT", bits="N")
     packets += encode("TIP", ip_bytes=6, payload=0x1000)
     plain = make_stream(packets, CODE)

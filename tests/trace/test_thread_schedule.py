@@ -7,7 +7,7 @@ from rtit.image import Image, Images, guest_kernel_pid, guest_process_pid
 from rtit.sideband import IntervalList, SchedulingInterval
 from rtit.sideband.scheduling import GuestThread
 from rtit.trace.recording.byte_source import MemorySource
-from rtit.trace.recording.settings import Settings
+from rtit.trace.recording.decoder_settings import Settings
 from rtit.trace.stream import Stream
 from rtit.trace.threads.schedule import ThreadAttribution, ThreadSchedule, ThreadScope
 
@@ -42,7 +42,7 @@ def interval_code(found: ThreadScope) -> list[tuple[int, str | None, bool]]:
     each.
     """
     names: dict[Space, str] = {TEN.native: "ten", TWENTY.native: "twenty"}
-    starts, indices, codes = found.for_decoder()
+    starts, indices, codes = found.native_interval_columns()
     rows = []
     for start, index in zip(memoryview(starts), memoryview(indices), strict=True):
         code = codes[index]
@@ -111,7 +111,7 @@ def test_intervals_have_code_of_guest_process_and_kernel() -> None:
     for found in (scope(intervals), scope(intervals).select_threads((10, 11))):
         found.schedule.images.set_image(guest_process_pid(10, 7), seven)
         found.schedule.images.set_image(guest_kernel_pid(10), kernel)
-        _, indices, codes = found.for_decoder()
+        _, indices, codes = found.native_interval_columns()
         guests = [codes[index][2:] for index in memoryview(indices)]
         with_both = (seven.native, kernel.native)
         assert guests == [with_both, (None, None), (None, kernel.native), with_both]
@@ -127,7 +127,7 @@ def test_next_thread_skips_intervals_of_the_same_thread() -> None:
     following = []
     for current in range(6):
         attribution._current = current
-        following.append(attribution._next_thread())
+        following.append(attribution._next_interval_of_other_thread())
     assert following == [1, 4, 4, 4, 5, 6]
 
 

@@ -13,7 +13,7 @@ from rtit.packets import encode
 from rtit.perfdata import SwitchRecords, Writer
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Stream, Trace
-from rtit.trace.threads import split
+from rtit.trace.threads import thread_splitter
 from rtit.views.statistics import compute_statistics
 from support.limits import assert_peak_memory
 from support.oversized import START
@@ -74,7 +74,7 @@ def decoders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_work_does_not_grow_with_threads(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
 ) -> None:
-    monkeypatch.setattr(split, "MAX_WORK", 1 << 15)
+    monkeypatch.setattr(thread_splitter, "MAX_WORK", 1 << 15)
     with Trace(write_many_threads(tmp_path / "perf.data", count)) as trace:
         found = stat(trace, trace.by_thread())
         assert found.counts["instructions"] == 2 * count
@@ -96,14 +96,14 @@ def test_split_depends_on_thread_count_and_work(
     with Trace(write_many_threads(tmp_path / "perf.data", 40)) as trace:
         (cpu,) = trace.streams
         work = 40 * (cpu.size + 8 * interval_count(cpu))
-        monkeypatch.setattr(split, "MAX_WORK", work)
+        monkeypatch.setattr(thread_splitter, "MAX_WORK", work)
         assert len(trace.by_thread()) == len(trace.select()) == 40
-        monkeypatch.setattr(split, "MAX_WORK", work - 1)
+        monkeypatch.setattr(thread_splitter, "MAX_WORK", work - 1)
         (every,) = trace.by_thread()
         assert trace.select()[0].thread_ids == every.thread_ids
         assert [tid for _, tid in every.thread_ids] == [*range(3, 43)]
         assert len(trace.select(always_split=True)) == len(trace.by_thread(always_split=True)) == 40
-        monkeypatch.setattr(split, "MAX_WORK", 0)
+        monkeypatch.setattr(thread_splitter, "MAX_WORK", 0)
         assert len(trace.select(Selection(tids=tuple(range(5, 21))))) == 16
         del decoders[:]
         (some,) = trace.select(Selection(tids=tuple(range(5, 22))))
@@ -156,7 +156,7 @@ def test_edges_by_process_equal_split_threads(
 
     separate = report_counts()
     assert {f"code{pid}" in str(where) for pid, *where in separate} == {True}
-    monkeypatch.setattr(split, "MAX_WORK", 0)
+    monkeypatch.setattr(thread_splitter, "MAX_WORK", 0)
     assert report_counts() == separate
     assert len({pid for pid, *_ in separate}) == 42 // each
     with Trace(path, max_counters=7) as trace:
@@ -173,8 +173,8 @@ def test_work_limit_applies_to_all_cpus_together(
     with Trace(path) as trace:
         (cpu,) = trace.streams
         work = 20 * (cpu.size + 8 * interval_count(cpu))
-        monkeypatch.setattr(split, "MAX_WORK", 2 * work - 1)
-        twice = split.ThreadSplitter({}).select_threads([cpu, cpu], None)
+        monkeypatch.setattr(thread_splitter, "MAX_WORK", 2 * work - 1)
+        twice = thread_splitter.ThreadSplitter({}).select_threads([cpu, cpu], None)
         assert [each.has_several_threads for each in twice] == [False] * 20 + [True]
 
 
@@ -191,9 +191,9 @@ def test_excessive_forced_split_raises_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_many_threads(tmp_path / "perf.data", 40)
-    monkeypatch.setattr(split, "MAX_WORK", 0)
-    monkeypatch.setattr(split, "MAX_FORCED_WORK", 1 << 13)
-    monkeypatch.setattr(split, "MAX_FORCED_FACTOR", 40)
+    monkeypatch.setattr(thread_splitter, "MAX_WORK", 0)
+    monkeypatch.setattr(thread_splitter, "MAX_FORCED_WORK", 1 << 13)
+    monkeypatch.setattr(thread_splitter, "MAX_FORCED_FACTOR", 40)
     verbs = [
         *(["profile", "--for", name, str(path)] for name in ("callgrind", "perf")),
         ["diff", str(path), str(path)],
@@ -201,7 +201,7 @@ def test_excessive_forced_split_raises_error(
     for verb in verbs:
         main(verb)
         assert "separately" not in capsys.readouterr().err
-    monkeypatch.setattr(split, "MAX_FORCED_FACTOR", 39)
+    monkeypatch.setattr(thread_splitter, "MAX_FORCED_FACTOR", 39)
     for verb in verbs:
         assert main(verb) == 1
         error = capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 import rtit
 from rtit.packets import encode
 from rtit.perfdata import TimeConversion
-from rtit.trace import Selection, Stream, Times
+from rtit.trace import Selection, Stream, TimeRange
 from rtit.trace.trace import Trace
 
 TABLES = ("blocks", "instructions", "branches", "raw_events", "sync_points", "packets")
@@ -40,7 +40,7 @@ def check(table: Callable[..., Any], clock: TimeConversion | None = None) -> int
     for low, high in [(0.0, 0.5), (0.4, 0.6), (0.9, 1.0)] if len(times) else []:
         bounds = np.quantile(times, [low, high], method="lower").tolist()
         start, end = (clock.to_nanoseconds(tick) if clock else tick for tick in bounds)
-        where = Times(start, end)
+        where = TimeRange(start, end)
         first, last = where.to_ticks(clock)
         part = table(Selection(time=where)).columns()["time"]
         assert np.array_equal(part, times[(times >= first) & (times <= last)])

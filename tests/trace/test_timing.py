@@ -16,7 +16,7 @@ from rtit.packets import encode
 from rtit.trace import Instructions, Settings, Stream
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.packets import PACKET_KINDS
-from rtit.trace.time import samples
+from rtit.trace.time import timing_samples
 from support.streams import SYNC
 
 UNKNOWN = (1 << 64) - 1
@@ -53,7 +53,7 @@ def list_columns(table: Any, *names: str) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.spec("MTC-005", "CYC-008")
-def test_rows_lie_between_known_times() -> None:
+def test_time_bounds_of_rows_are_known_times_around_them() -> None:
     # an MTC is 10 ticks, a cycle 2
     packets = TAKEN + mtc(1) + TAKEN + cyc(3) + TAKEN + mtc(3) + TAKEN
     rows = stream(packets).blocks(timing=True)
@@ -172,7 +172,7 @@ def test_batch_size_does_not_change_times(items: list[Any], size: int) -> None:
     assert isinstance(one.settings, Settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_tables, "BATCH_ROWS", size)
-        patch.setattr(samples, "_MAX_PENDING_BATCHES", 1 << 20)
+        patch.setattr(timing_samples, "_MAX_PENDING_BATCHES", 1 << 20)
         for settings in (one.settings, replace(one.settings, walk=True)):
             for kind in TABLES:
                 found = getattr(replace(one, settings=settings), kind)(timing=True).columns()
@@ -186,8 +186,8 @@ def test_fewer_samples_widen_bounds(items: list[Any], size: int, most: int) -> N
     whole = stream(packets).instructions(timing=True).columns()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_tables, "BATCH_ROWS", size)
-        patch.setattr(samples, "_MAX_PENDING_BATCHES", 0)
-        patch.setattr(samples, "_MAX_SAMPLES", most)
+        patch.setattr(timing_samples, "_MAX_PENDING_BATCHES", 0)
+        patch.setattr(timing_samples, "_MAX_SAMPLES", most)
         part = stream(packets).instructions(timing=True).columns()
     assert np.array_equal(part["ip"], whole["ip"])
     went_back = (np.diff(whole["earliest"].astype(np.int64)) < 0).any()
@@ -207,7 +207,7 @@ def test_packets_have_bounds() -> None:
     assert times["CYC"] == (START + 10, 4, 0.5)
     assert times["MTC"] == times["TNT"] == (START + 10, 4, 0.4)
     assert list_columns(table, "time")[-1] == (START + 50,)
-    where = rtit.trace.Selection(time=rtit.trace.Times(START + 9, START + 20))
+    where = rtit.trace.Selection(time=rtit.trace.TimeRange(START + 9, START + 20))
     assert [row.name for row in one.packets(where).rows()] == ["CYC", "MTC", "TNT"]
 
 
@@ -229,10 +229,10 @@ def test_packets_lie_between_known_times() -> None:
 
 
 @given(items=st.lists(packet, max_size=60), mtcs=st.booleans())
-def test_bounds_of_packets(items: list[Any], mtcs: bool) -> None:
+def test_packet_times_lie_within_their_bounds(items: list[Any], mtcs: bool) -> None:
     one = stream(encode_items(items), **({} if mtcs else {"cpuid_15": (0, 0)}))
     timed = one.packets(timing=True).columns()
-    where = rtit.trace.Selection(time=rtit.trace.Times(0, UNKNOWN - 1))
+    where = rtit.trace.Selection(time=rtit.trace.TimeRange(0, UNKNOWN - 1))
     plain = one.packets(where).columns()
     whole = one.packets().columns()
     for name in ("kind", "offset", "payload", "detail"):
@@ -314,18 +314,20 @@ def test_batch_size_does_not_change_ipc(rows: list[tuple[int, int]], size: int) 
     small = np.zeros(len(rows), np.uint8)
     one = Instructions(ips, small, ips, small, small, extra_columns={"cycles": cycles})
 
-    def batches() -> Iterator[samples.TimedBatch[Instructions]]:
+    def batches() -> Iterator[timing_samples.TimedBatch[Instructions]]:
         step = size or len(rows) or 1
         for at in range(0, len(rows), step):
             part = slice(at, at + step)
-            yield samples.TimedBatch(one.select_rows(part), spans[part])
-            yield samples.TimedBatch(one.select_rows(slice(0, 0)), spans[:0])
+            yield timing_samples.TimedBatch(one.select_rows(part), spans[part])
+            yield timing_samples.TimedBatch(one.select_rows(slice(0, 0)), spans[:0])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "_MAX_PENDING_BATCHES", 1 << 20)
-        found = [value for batch in samples.add_ipc(batches()) for value in batch.ipc.tolist()]
+        patch.setattr(timing_samples, "_MAX_PENDING_BATCHES", 1 << 20)
+        found = [
+            value for batch in timing_samples.add_ipc(batches()) for value in batch.ipc.tolist()
+        ]
     wanted = reference_ipc(cycles.tolist(), spans.tolist())
     assert np.array_equal(found, wanted, equal_nan=True)
     # with a smaller buffer some are unknown
-    part = [value for batch in samples.add_ipc(batches()) for value in batch.ipc.tolist()]
+    part = [value for batch in timing_samples.add_ipc(batches()) for value in batch.ipc.tolist()]
     assert all(a == b or np.isnan(a) for a, b in zip(part, wanted, strict=True))

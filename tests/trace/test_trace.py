@@ -29,7 +29,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "perf.data"
 
 
-def test_repr_of_trace_and_stream(data: Path) -> None:
+def test_repr_of_trace_and_stream_shows_size_and_titles(data: Path) -> None:
     with Trace(data) as trace:
         shown = repr(trace)
         streams = repr(trace.streams)
@@ -75,7 +75,7 @@ def test_closed_trace_raises_closed_error(data: Path) -> None:
     assert stream.size == 1600
 
 
-def test_trace_closed_before_first_use(data: Path) -> None:
+def test_trace_closed_before_first_use_raises_closed_error(data: Path) -> None:
     trace = Trace(data)
     trace.close()
     for ask in (lambda: trace.streams, lambda: trace.images, lambda: trace.comms):
@@ -83,7 +83,7 @@ def test_trace_closed_before_first_use(data: Path) -> None:
             ask()
 
 
-def test_trace_closed_during_iteration(tmp_path: Path) -> None:
+def test_trace_closed_during_iteration_raises_closed_error(tmp_path: Path) -> None:
     with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
         out.auxtrace(7, 7, PSB * (1 << 18), None, 1)
     trace = Trace(tmp_path / "perf.data")

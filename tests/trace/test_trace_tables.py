@@ -10,7 +10,7 @@ import pytest
 import rtit
 from rtit.errors import UsageError
 from rtit.packets import encode
-from rtit.trace import Selection, Settings, Stream, Times, Trace
+from rtit.trace import Selection, Settings, Stream, TimeRange, Trace
 from support.streams import SYNC
 
 BACK = encode("TIP", ip_bytes=6, payload=0x1000)
@@ -92,8 +92,8 @@ def test_tables_of_a_recording_have_functions_and_times(traces: Path) -> None:
         assert inside.tolist() == within
         assert trace.clock is not None
         when = sorted({trace.clock.to_nanoseconds(int(time)) for time in whole["time"]})
-        first = trace.instructions(Selection(time=Times(last=when[0]))).columns()["ip"]
-        rest = trace.instructions(Selection(time=Times(first=when[0] + 1))).columns()["ip"]
+        first = trace.instructions(Selection(time=TimeRange(last=when[0]))).columns()["ip"]
+        rest = trace.instructions(Selection(time=TimeRange(first=when[0] + 1))).columns()["ip"]
         assert [*first.tolist(), *rest.tolist()] == truth
 
 

@@ -114,7 +114,7 @@ def test_equal_paths_are_identical(one_thread: Path) -> None:
     assert compare(one_thread, columns(PATH)) == {"identical": True, **expected}
 
 
-def test_chunks_from_an_iterator(one_thread: Path) -> None:
+def test_decoded_path_may_be_compared_in_chunks(one_thread: Path) -> None:
     def chunks() -> Iterator[Columns]:
         for run in PATH:
             yield columns([run])
@@ -124,7 +124,7 @@ def test_chunks_from_an_iterator(one_thread: Path) -> None:
     assert not compare(one_thread, [columns(PATH[:2])])["identical"]
 
 
-def test_arrays_as_columns(one_thread: Path) -> None:
+def test_decoded_path_may_be_numpy_arrays(one_thread: Path) -> None:
     numpy = pytest.importorskip("numpy")
     arrays = tuple(map(numpy.asarray, columns(PATH)))
     assert compare(one_thread, arrays)["identical"]
@@ -206,7 +206,7 @@ def test_bad_file_error_names_the_offset(tmp_path: Path) -> None:
         truth.compare(8, columns([]))
 
 
-def test_other_file_is_rejected(tmp_path: Path) -> None:
+def test_file_of_another_format_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "other"
     path.write_bytes(b"PERFILE2" + bytes(100))
     with pytest.raises(TruthError, match="PERFILE2"):

@@ -16,7 +16,7 @@ from rtit.errors import GeneralProtection, IllegalEvent, RtitError, UndefinedOpc
 from rtit.processor import ArchState, Processor
 from rtit.registers import BROADWELL, CTL, FULL, SKYLAKE, Msr
 from rtit.unit.arch_state import NO_CONTROLS, VmxControls
-from rtit.unit.events.transfers import OperationTimes
+from rtit.unit.events.far_transfers import OperationTimes
 from rtit.unit.events.xsave import COMPONENT_SIZE, IA32_XSS, PT_STATE
 from rtit.unit.illegal_events import ShutdownEntered
 from rtit.unit.memory import Memory

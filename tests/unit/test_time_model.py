@@ -49,7 +49,9 @@ def test_tsc_runs_at_p1_at_any_core_frequency(p1: int, ratio: int) -> None:
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 10_000_000), st.sampled_from((1, 2, 3)))
-def test_first_cycle_of_a_crystal_clock(start: int, cycle: int, denominator: int) -> None:
+def test_cycle_of_art_is_the_first_cycle_of_that_tick(
+    start: int, cycle: int, denominator: int
+) -> None:
     time = TimeModel(
         tsc_start=start,
         crystal_hz=12_500_000 * denominator,
@@ -125,7 +127,7 @@ def test_impossible_parameters_are_rejected(wrong: dict[str, object]) -> None:
 
 
 @pytest.mark.spec("MODE-002")
-def test_code_width() -> None:
+def test_code_width_selects_mode_exec_bits() -> None:
     assert [ArchState().with_code_bits(bits).mode_exec for bits in (16, 32, 64)] == [0, 2, 1]
     assert [ArchState().with_code_bits(bits).bits for bits in (16, 32, 64)] == [16, 32, 64]
     with pytest.raises(UsageError):
@@ -146,7 +148,7 @@ def test_clocks_keep_their_relation_after_a_sleep() -> None:
 
 
 @pytest.mark.spec("TIME-014")
-def test_tsc_that_stops_during_sleep() -> None:
+def test_tsc_may_stop_during_sleep_while_art_continues() -> None:
     time = TimeModel().after_sleep(10, 4000, tsc_runs=False)
     assert time.tsc_at(10) == 1_000_000_010
     assert time.art_at(10) == 25_000_100

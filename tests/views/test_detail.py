@@ -81,7 +81,9 @@ def test_fields_equal_columns_of_table(data: Path, capfd: pytest.CaptureFixture[
     assert [line.split() for line in lines] == expected
 
 
-def test_insn_and_dso_fields(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_fields_insn_and_dso_show_code_bytes_and_file(
+    data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     lines = list_instructions(
         capfd, data, "--fields", "dso,insnlen,insn", "--head", "1", "--tid", _tid(data)
     )

@@ -13,7 +13,7 @@ use iptr_decoder::DecodeOptions;
 use iptr_edge_analyzer::control_flow_handler::fuzz_bitmap::FuzzBitmapControlFlowHandler;
 use iptr_edge_analyzer::{EdgeAnalyzer, ReadMemory};
 use ptcov::{PtCoverageDecoderBuilder, PtImage};
-use rtit_flow::{add_saturating, EdgeCounter, BitmapHash, ReusableDecoder, Settings, EdgeFilter};
+use rtit_flow::{add_saturating_at_255, EdgeCounter, BitmapHash, ReusableDecoder, Settings, EdgeFilter};
 
 const MAP: usize = 1 << 16;
 
@@ -37,18 +37,18 @@ struct Ours {
 
 impl Decoder for Ours {
     fn run(&mut self, trace: &[u8], map: &mut [u8]) -> Result<(), String> {
-        self.decoder.run(trace, &mut self.hits);
+        self.decoder.decode_whole_stream(trace, &mut self.hits);
         let mask = map.len() as u64 - 1;
         self.hits
             .for_each_bitmap_slot(BitmapHash::Afl, EdgeFilter::Decided, mask, |cell, count| {
                 let cell = &mut map[cell as usize];
-                *cell = add_saturating(*cell, count);
+                *cell = add_saturating_at_255(*cell, count);
             });
         self.hits.clear();
         match self
             .decoder
-            .ledger()
-            .spans()
+            .coverage_ledger()
+            .closed_spans()
             .iter()
             .find_map(|span| span.error.as_ref())
         {
@@ -164,7 +164,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut space = rtit_image::Space::new();
     for (address, bytes) in &bench.code {
-        space.map(0, *address, bytes[..].into());
+        space.map_bytes(0, *address, bytes[..].into());
     }
     let settings = Settings {
         no_retcomp: true,
@@ -177,7 +177,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect();
     let round = |name: &str, times: &mut Times| match name {
         "rtit" => bench.measure(times, || Ours {
-            decoder: ReusableDecoder::new(space.view(), &settings),
+            decoder: ReusableDecoder::new(space.view_at_start(), &settings),
             hits: EdgeCounter::default(),
         }),
         "iptr" => bench.measure(times, || {

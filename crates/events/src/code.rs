@@ -39,11 +39,15 @@ pub struct Mapping {
 /// Returns the mappings of a process (a number, or `self`) in address order; None if they cannot be read.
 pub fn read_mappings(process: &str) -> Option<Vec<Mapping>> {
     let text = fs::read(format!("/proc/{process}/maps")).ok()?;
-    Some(text.split(|&b| b == b'\n').filter_map(parse_line).collect())
+    Some(
+        text.split(|&b| b == b'\n')
+            .filter_map(parse_maps_line)
+            .collect(),
+    )
 }
 
 /// Returns mount namespace and root directory of a process. Where they are equal, a path means the same file.
-pub fn filesystem_view(process: &str) -> Option<String> {
+pub fn filesystem_view_of_process(process: &str) -> Option<String> {
     let namespace = fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?;
     let root = fs::metadata(format!("/proc/{process}/root/")).ok()?;
     let (device, inode) = (root.dev(), root.ino());
@@ -51,7 +55,7 @@ pub fn filesystem_view(process: &str) -> Option<String> {
 }
 
 /// Parses a line of /proc/PID/maps: address, permissions, offset, device, inode, blanks, path with blanks or none.
-fn parse_line(line: &[u8]) -> Option<Mapping> {
+fn parse_maps_line(line: &[u8]) -> Option<Mapping> {
     let mut rest = line;
     let mut field = || {
         let end = rest.iter().position(|&b| b == b' ').unwrap_or(rest.len());
@@ -111,7 +115,7 @@ fn unescape_path(path: &[u8]) -> Vec<u8> {
 
 impl Mapping {
     /// Returns executable memory without a file.
-    pub fn without_file(start: u64, end: u64) -> Mapping {
+    pub fn mapping_without_file(start: u64, end: u64) -> Mapping {
         Mapping {
             start,
             end,
@@ -149,14 +153,14 @@ impl Mapping {
     }
 
     /// Returns whether the bytes are those of the file (or vDSO) as long as the mapping exists.
-    pub fn is_stable(&self) -> bool {
+    pub fn has_stable_bytes(&self) -> bool {
         let writable = self.protection & libc::PROT_WRITE as u32 != 0;
         let shared = self.flags & libc::MAP_SHARED as u32 != 0;
         !writable && !shared && (self.inode != 0 || self.is_vdso())
     }
 
     /// Returns whether this is `old` after its file was deleted.
-    pub fn is_deleted(&self, old: &Mapping) -> bool {
+    pub fn is_deleted_version_of(&self, old: &Mapping) -> bool {
         let renamed = Mapping {
             path: [&old.path, DELETED].concat(),
             ..old.clone()
@@ -164,11 +168,11 @@ impl Mapping {
         *self == renamed
     }
 
-    pub fn contains(&self, address: u64) -> bool {
+    pub fn contains_address(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
 
-    pub fn overlaps(&self, start: u64, end: u64) -> bool {
+    pub fn overlaps_range(&self, start: u64, end: u64) -> bool {
         self.start < end && start < self.end
     }
 
@@ -231,7 +235,7 @@ pub struct MappingContents {
 
 impl MappingContents {
     /// Reads the contents of a mapping of `process`; `read` reads the memory between two addresses.
-    pub fn read(
+    pub fn read_contents(
         mapping: &Mapping,
         process: &str,
         read: impl Fn(u64, u64) -> Vec<u8>,
@@ -262,12 +266,12 @@ impl ReportedMapping {
         }
     }
 
-    pub fn was_sent(&self) -> bool {
+    pub fn contents_were_sent(&self) -> bool {
         self.sent.is_some()
     }
 
     /// Returns the reader's bytes of a page, which has the bytes `now`; None if they are not known.
-    pub fn known_page(&self, page: u64, now: &[u8]) -> Option<Vec<u8>> {
+    pub fn reader_bytes_of_page(&self, page: u64, now: &[u8]) -> Option<Vec<u8>> {
         let Some((first, hashes)) = &self.sent else {
             return self.mapping.read_page(page);
         };
@@ -276,7 +280,7 @@ impl ReportedMapping {
     }
 
     /// Returns the parts of the mapping outside of the addresses.
-    pub fn without_range(self, from: u64, to: u64) -> impl Iterator<Item = ReportedMapping> {
+    pub fn parts_outside_range(self, from: u64, to: u64) -> impl Iterator<Item = ReportedMapping> {
         let after = self.clone().part_within_range(to, u64::MAX);
         self.part_within_range(0, from).into_iter().chain(after)
     }
@@ -303,13 +307,13 @@ fn hash_page(page: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Mapping {
-        parse_line(line.as_bytes()).unwrap()
+    fn parsed_mapping(line: &str) -> Mapping {
+        parse_maps_line(line.as_bytes()).unwrap()
     }
 
     #[test]
     fn path_with_blanks_and_line_feeds_is_parsed() {
-        let mapping = parsed(
+        let mapping = parsed_mapping(
             "55cb36a0f000-55cb36a15000 r-xp 00002000 fe:1b 247282                     /tmp/a b\\012c",
         );
         let expected = Mapping {
@@ -324,24 +328,25 @@ mod tests {
             path: b"/tmp/a b\nc".to_vec(),
         };
         assert_eq!(mapping, expected);
-        assert!(mapping.is_stable() && mapping.is_private_file());
+        assert!(mapping.has_stable_bytes() && mapping.is_private_file());
         for bad in ["", "zz", "1000 r-xp 0 0:0 0", "1000-2000 r-xp 0 00 0"] {
-            assert_eq!(parse_line(bad.as_bytes()), None);
+            assert_eq!(parse_maps_line(bad.as_bytes()), None);
         }
-        assert_eq!(parse_line(b"\xff-\xff"), None);
+        assert_eq!(parse_maps_line(b"\xff-\xff"), None);
     }
 
     #[test]
-    fn file_that_loses_its_name_differs_from_one_that_is_called_so() {
-        let file = |end: &str| parsed(&format!("1000-2000 r-xp 00000000 fe:00 7 /bin/x{end}"));
-        assert!(file(" (deleted)").is_deleted(&file("")));
-        assert!(!file(" (deleted)").is_deleted(&file(" (deleted)")));
-        assert!(!file("y").is_deleted(&file("")));
+    fn deleted_file_differs_from_file_named_deleted() {
+        let file =
+            |end: &str| parsed_mapping(&format!("1000-2000 r-xp 00000000 fe:00 7 /bin/x{end}"));
+        assert!(file(" (deleted)").is_deleted_version_of(&file("")));
+        assert!(!file(" (deleted)").is_deleted_version_of(&file(" (deleted)")));
+        assert!(!file("y").is_deleted_version_of(&file("")));
         let other = Mapping {
             inode: 8,
             ..file("")
         };
-        assert!(!file(" (deleted)").is_deleted(&other));
+        assert!(!file(" (deleted)").is_deleted_version_of(&other));
     }
 
     #[test]
@@ -352,19 +357,21 @@ mod tests {
             "1000-2000 r-xs 00000000 00:01 7 /memfd:jit",
             "1000-2000 rwxp 00000000 fe:00 7 /bin/x",
         ] {
-            assert!(!parsed(line).is_stable());
+            assert!(!parsed_mapping(line).has_stable_bytes());
         }
-        assert!(parsed("7fff0000-7fff2000 r-xp 00000000 00:00 0    [vdso]").is_stable());
-        let anonymous = parsed("1000-2000 rwxp 00000000 00:00 0 ");
+        assert!(
+            parsed_mapping("7fff0000-7fff2000 r-xp 00000000 00:00 0    [vdso]").has_stable_bytes()
+        );
+        let anonymous = parsed_mapping("1000-2000 rwxp 00000000 00:00 0 ");
         assert_eq!(anonymous.path, b"//anon");
         assert!(!anonymous.is_private_file());
-        assert!(!parsed("1000-3000 r--s 00000000 fe:01 7 /a").is_private_file());
+        assert!(!parsed_mapping("1000-3000 r--s 00000000 fe:01 7 /a").is_private_file());
     }
 
     #[test]
     fn unmapping_splits_a_reported_mapping() {
-        let mapping = parsed("1000-5000 r-xp 00002000 fe:00 7 /bin/x");
-        let parts = ReportedMapping::new(mapping, None).without_range(0x2000, 0x3000);
+        let mapping = parsed_mapping("1000-5000 r-xp 00002000 fe:00 7 /bin/x");
+        let parts = ReportedMapping::new(mapping, None).parts_outside_range(0x2000, 0x3000);
         let parts: Vec<_> = parts
             .map(|ReportedMapping { mapping: m, .. }| (m.start, m.end, m.offset))
             .collect();
@@ -376,7 +383,9 @@ mod tests {
     fn changed_file_is_not_readable_later() {
         let here = changed_file_is_not_readable_later as fn() as usize as u64;
         let mappings = read_mappings("self").unwrap();
-        let mapping = mappings.iter().find(|mapping| mapping.contains(here));
+        let mapping = mappings
+            .iter()
+            .find(|mapping| mapping.contains_address(here));
         let mapping = mapping.unwrap().clone();
         assert!(mapping.is_executable() && mapping.is_readable_later(i128::MAX));
         assert!(!mapping.is_readable_later(0));

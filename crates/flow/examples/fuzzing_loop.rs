@@ -2,11 +2,11 @@
 //!
 //! `ReusableDecoder` keeps what it has learned of the code from run to run; `EdgeCounter` counts the edges of one. The
 //! program here compares three bytes, and what runs it and traces it is made up: a processor with Intel PT and
-//! something that reads its buffer take the place of `execute`.
+//! something that reads its buffer take the place of `execute_program`.
 
 use rtit_flow::{
-    add_saturating, count_class, BitmapHash, ByteStatus, EdgeCounter, EdgeFilter, ReusableDecoder,
-    Settings,
+    add_saturating_at_255, afl_count_class, BitmapHash, ByteStatus, EdgeCounter, EdgeFilter,
+    ReusableDecoder, Settings,
 };
 use rtit_image::Space;
 
@@ -22,7 +22,7 @@ const CODE: [u8; 33] = [
 const MAP: usize = 1 << 12;
 
 fn main() {
-    match fuzz(100_000) {
+    match fuzz_until_crash(100_000) {
         Some((input, runs)) => {
             println!("{:?} found in {runs} runs", String::from_utf8_lossy(&input))
         }
@@ -31,37 +31,37 @@ fn main() {
 }
 
 /// The input that the program was waiting for, and the number of runs that it took to find it.
-pub fn fuzz(most: usize) -> Option<(Vec<u8>, usize)> {
+pub fn fuzz_until_crash(most: usize) -> Option<(Vec<u8>, usize)> {
     let mut space = Space::new();
-    space.map(0, BASE, CODE[..].into());
-    let mut decoder = ReusableDecoder::new(space.view(), &Settings::default());
+    space.map_bytes(0, BASE, CODE[..].into());
+    let mut decoder = ReusableDecoder::new(space.view_at_start(), &Settings::default());
     let mut hits = EdgeCounter::default();
     let mut map = vec![0u8; MAP];
     let mut seen = vec![0u8; MAP];
     let mut corpus = vec![b"???".to_vec()];
     let mut random = 1u64;
     for runs in 1..=most {
-        let mut input = corpus[pick(&mut random, corpus.len())].clone();
-        let at = pick(&mut random, input.len());
-        input[at] = pick(&mut random, 256) as u8;
-        let (trace, found) = execute(&input);
+        let mut input = corpus[random_below(&mut random, corpus.len())].clone();
+        let at = random_below(&mut random, input.len());
+        input[at] = random_below(&mut random, 256) as u8;
+        let (trace, found) = execute_program(&input);
 
-        decoder.run(&trace, &mut hits);
-        let lost = decoder.ledger().bytes(ByteStatus::Lost);
-        assert_eq!(lost, 0, "{:?}", decoder.ledger().spans());
+        decoder.decode_whole_stream(&trace, &mut hits);
+        let lost = decoder.coverage_ledger().byte_count(ByteStatus::Lost);
+        assert_eq!(lost, 0, "{:?}", decoder.coverage_ledger().closed_spans());
         map.fill(0);
         hits.for_each_edge(|from, to, kind, count| {
             if EdgeFilter::Decided.accepts_edge(kind) {
                 let at = BitmapHash::Afl.bitmap_slot(from, to, MAP as u64 - 1) as usize;
-                map[at] = add_saturating(map[at], count);
+                map[at] = add_saturating_at_255(map[at], count);
             }
         });
         hits.clear();
 
         let mut is_new = false;
         for (count, seen) in map.iter().zip(&mut seen) {
-            is_new |= count_class(*count) & !*seen != 0;
-            *seen |= count_class(*count);
+            is_new |= afl_count_class(*count) & !*seen != 0;
+            *seen |= afl_count_class(*count);
         }
         if found {
             return Some((input, runs));
@@ -73,7 +73,7 @@ pub fn fuzz(most: usize) -> Option<(Vec<u8>, usize)> {
     None
 }
 
-fn pick(random: &mut u64, below: usize) -> usize {
+fn random_below(random: &mut u64, below: usize) -> usize {
     *random = random
         .wrapping_mul(6364136223846793005)
         .wrapping_add(1442695040888963407);
@@ -81,7 +81,7 @@ fn pick(random: &mut u64, below: usize) -> usize {
 }
 
 /// Runs the program: its trace, and whether it came to where it should not.
-fn execute(input: &[u8]) -> (Vec<u8>, bool) {
+fn execute_program(input: &[u8]) -> (Vec<u8>, bool) {
     let right = input.iter().zip(b"PT!").take_while(|(a, b)| a == b).count();
     let mut trace = [0x02, 0x82].repeat(8); // PSB
     trace.extend([0x02, 0x23, 0x99, 0x01]); // PSBEND; MODE.Exec, 64 bits

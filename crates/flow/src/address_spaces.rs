@@ -1,7 +1,7 @@
 //! Address spaces: which code image applies where, and which one the traced code is in.
 //!
-//! A stream of one thread usually runs in one address space, and a single [`View`] of its code is enough. Three kinds
-//! of streams need more:
+//! A stream of one thread usually runs in one address space, and a single [`SpaceView`] of its code is enough. Three
+//! kinds of streams need more:
 //!
 //! * **Kernel and guests.** PIP and VMCS packets announce CR3, NR and the VMCS pointer. A [`SpaceKey`] maps them to a
 //!   view. The kernel (upper half of the addresses) is shared by all processes, and a guest without a key of its own
@@ -9,7 +9,7 @@
 //! * **Per-CPU streams.** Several threads share the logical processor. The [`ThreadSchedule`] lists, by TSC, which
 //!   thread has it: one scheduling interval after the other. The thread selects the view where no key does.
 //!
-//! [`Spaces`] is the description that the caller builds; [`SpaceSelector`] is the state of one decoder: what the
+//! [`AddressSpaces`] is the description that the caller builds; [`SpaceSelector`] is the state of one decoder: what the
 //! packets have announced, from where on it holds, and which interval is current. Announcements take effect late: a PIP
 //! or VMCS packet only when execution next enters from elsewhere (`enter_space`), and an interval only at a TIP.PGE, a
 //! far transfer or a PSB+ (`enter_due_intervals`), since a thread switch happens in the kernel.
@@ -26,7 +26,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rtit_image::View;
+use rtit_image::SpaceView;
 
 use crate::cancellation::CancellationToken;
 use crate::code_cache::CodeCachePool;
@@ -56,39 +56,39 @@ impl SpaceKey {
 /// The code of a stream: a default view, views by key, and a schedule of threads. Views are numbered as they are added;
 /// 0 is the default.
 #[derive(Clone, Debug)]
-pub struct Spaces {
-    pub(crate) views: Vec<View>,
+pub struct AddressSpaces {
+    pub(crate) views: Vec<SpaceView>,
     keys: Vec<(SpaceKey, usize)>,
     schedule: Arc<ThreadSchedule>,
-    shared: SharedViews,
+    shared: KernelAndGuestViews,
     pub(crate) cancellation: CancellationToken,
     pub(crate) cache_pool: Option<CodeCachePool>,
 }
 
 /// Indices of views that do not belong to one process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct SharedViews {
+struct KernelAndGuestViews {
     /// The upper half of the addresses, in every process.
     kernel: Option<usize>,
     /// Everything that runs while NR is 1.
     guest: Option<usize>,
 }
 
-impl Spaces {
+impl AddressSpaces {
     /// `view` applies to every CR3 without a key, and until the first PIP.
-    pub fn new(view: View) -> Spaces {
-        Spaces {
+    pub fn new(view: SpaceView) -> AddressSpaces {
+        AddressSpaces {
             views: vec![view],
             keys: Vec::new(),
             schedule: Arc::default(),
-            shared: SharedViews::default(),
+            shared: KernelAndGuestViews::default(),
             cancellation: CancellationToken::default(),
             cache_pool: None,
         }
     }
 
     /// Sets the token that decoders check on long paths without packets.
-    pub fn set_cancellation(&mut self, token: CancellationToken) {
+    pub fn set_cancellation_token(&mut self, token: CancellationToken) {
         self.cancellation = token;
     }
 
@@ -99,31 +99,31 @@ impl Spaces {
 
     /// Sets the kernel's view: the upper half of the addresses of every process, whatever CR3 is (with page-table
     /// isolation each process has two), but not of a guest. A key takes precedence.
-    pub fn set_kernel(&mut self, view: View) {
+    pub fn set_kernel_view(&mut self, view: SpaceView) {
         self.shared.kernel = Some(self.add_view(view));
     }
 
     /// Sets the view of guests that have no key.
-    pub fn set_guest(&mut self, view: View) {
+    pub fn set_guest_view(&mut self, view: SpaceView) {
         self.shared.guest = Some(self.add_view(view));
     }
 
     /// Moves every view to the beginning of time.
     pub(crate) fn rewind_all_views(&mut self) {
         for view in &mut self.views {
-            view.advance(0);
+            view.advance_to_time(0);
         }
     }
 
     /// Whether the same keys were added in the same order.
-    pub(crate) fn has_same_keys(&self, other: &Spaces) -> bool {
+    pub(crate) fn has_same_keys(&self, other: &AddressSpaces) -> bool {
         self.keys == other.keys && self.shared == other.shared
     }
 
     /// Whether the stream cannot be decoded in parallel: a view loads pages on demand, in order and only those that are
     /// needed, or visited intervals must be reported in order.
     pub(crate) fn needs_one_thread(&self) -> bool {
-        self.views.iter().any(View::has_pager) || self.has_thread_schedule()
+        self.views.iter().any(SpaceView::has_pager) || self.has_thread_schedule()
     }
 
     /// Whether there is one view and no thread schedule.
@@ -137,40 +137,40 @@ impl Spaces {
     }
 
     /// Adds a view for threads of the schedule. Returns its index.
-    pub fn add_view(&mut self, view: View) -> usize {
+    pub fn add_view(&mut self, view: SpaceView) -> usize {
         self.views.push(view);
         self.views.len() - 1
     }
 
     /// Adds a thread that the schedule can refer to. Returns its index.
-    pub fn add_thread(&mut self, thread: ScheduledThread) -> u32 {
-        Arc::make_mut(&mut self.schedule).add_thread(thread)
+    pub fn add_scheduled_thread(&mut self, thread: ScheduledThread) -> u32 {
+        Arc::make_mut(&mut self.schedule).add_scheduled_thread(thread)
     }
 
     /// Adds a scheduling interval: from TSC `start` on the thread with index `thread` has the logical processor.
     /// Intervals are added in order of time. One takes effect where execution next enters from elsewhere: at a TIP.PGE,
     /// a far transfer or a PSB+.
-    pub fn add_interval(&mut self, start: u64, thread: u32) {
-        Arc::make_mut(&mut self.schedule).add_interval(start, thread);
+    pub fn add_scheduling_interval(&mut self, start: u64, thread: u32) {
+        Arc::make_mut(&mut self.schedule).add_scheduling_interval(start, thread);
     }
 
     /// Adds the view for `key`. A key with a VMCS pointer takes precedence over one without.
-    pub fn add_space(&mut self, key: SpaceKey, view: View) {
+    pub fn add_space(&mut self, key: SpaceKey, view: SpaceView) {
         let index = self.add_view(view);
         self.keys.push((key, index));
     }
 }
 
-impl From<View> for Spaces {
-    fn from(view: View) -> Spaces {
-        Spaces::new(view)
+impl From<SpaceView> for AddressSpaces {
+    fn from(view: SpaceView) -> AddressSpaces {
+        AddressSpaces::new(view)
     }
 }
 
 /// A thread of the schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScheduledThread {
-    /// Index of the thread's view (`Spaces::add_view`, or 0); `None`: the thread is not decoded.
+    /// Index of the thread's view (`AddressSpaces::add_view`, or 0); `None`: the thread is not decoded.
     pub view: Option<usize>,
     /// Views of the guest that the thread runs while NR is 1.
     pub guest: GuestViews,
@@ -202,12 +202,12 @@ impl ThreadSchedule {
         self.starts.is_empty()
     }
 
-    fn add_thread(&mut self, thread: ScheduledThread) -> u32 {
+    fn add_scheduled_thread(&mut self, thread: ScheduledThread) -> u32 {
         self.threads.push(thread);
         (self.threads.len() - 1) as u32
     }
 
-    fn add_interval(&mut self, start: u64, thread: u32) {
+    fn add_scheduling_interval(&mut self, start: u64, thread: u32) {
         self.starts.push(start);
         self.thread_indices.push(thread);
     }
@@ -224,7 +224,7 @@ impl ThreadSchedule {
     }
 
     /// Number of intervals from `first` on that start at or before `time`, idle ones left out.
-    fn due_intervals(&self, first: usize, time: u64) -> usize {
+    fn count_due_intervals(&self, first: usize, time: u64) -> usize {
         let starts = self.starts.get(first..).unwrap_or(&[]);
         let count = starts.iter().take_while(|&&start| start <= time).count();
         let is_busy = |&interval: &usize| {
@@ -246,12 +246,12 @@ const MAX_CLOCK_LAG: u64 = 1 << 18;
 struct PageTableOwners {
     /// CR3[51:12] to the view of its process.
     views: HashMap<u64, usize>,
-    unconfirmed: Option<UnconfirmedOwner>,
+    unconfirmed: Option<UnconfirmedPageTableOwner>,
 }
 
 /// User code ran with a CR3 in an interval, at TSC `time` or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct UnconfirmedOwner {
+struct UnconfirmedPageTableOwner {
     cr3: u64,
     view: usize,
     interval: usize,
@@ -260,7 +260,7 @@ struct UnconfirmedOwner {
 
 impl PageTableOwners {
     /// Accepts the unconfirmed owner if time has moved on within the same interval, which ends at `until`.
-    fn confirm_owner(&mut self, interval: usize, time: u64, until: u64) {
+    fn confirm_page_table_owner(&mut self, interval: usize, time: u64, until: u64) {
         let owner = self.unconfirmed;
         let Some(owner) = owner.filter(|owner| owner.interval != interval || owner.time < time)
         else {
@@ -284,7 +284,7 @@ pub(crate) struct SpaceSelector {
     pub next_paging: Option<(u64, bool)>,
     pub next_vmcs: Option<u64>,
     schedule: Arc<ThreadSchedule>,
-    shared: SharedViews,
+    shared: KernelAndGuestViews,
     intervals_begun: usize,
     /// The view of the current thread, or of the last one that had a view.
     view: usize,
@@ -299,7 +299,7 @@ pub(crate) struct SpaceSelector {
 }
 
 impl SpaceSelector {
-    pub fn new(spaces: &Spaces) -> SpaceSelector {
+    pub fn new(spaces: &AddressSpaces) -> SpaceSelector {
         SpaceSelector {
             keys: spaces.keys.iter().copied().collect(),
             schedule: Arc::clone(&spaces.schedule),
@@ -318,7 +318,7 @@ impl SpaceSelector {
     }
 
     /// Index of the kernel's view.
-    pub fn kernel_view(&self) -> Option<usize> {
+    pub fn kernel_view_index(&self) -> Option<usize> {
         self.shared.kernel
     }
 
@@ -328,7 +328,7 @@ impl SpaceSelector {
     }
 
     /// Number of scheduling intervals that have begun.
-    pub fn intervals_begun(&self) -> usize {
+    pub fn begun_interval_count(&self) -> usize {
         self.intervals_begun
     }
 
@@ -345,18 +345,19 @@ impl SpaceSelector {
     }
 
     /// How often execution has entered from elsewhere; 0 without a schedule.
-    pub fn entry_count(&self) -> u64 {
+    pub fn execution_entry_count(&self) -> u64 {
         self.entries
     }
 
     /// Whether the current interval's thread is idle.
-    pub fn is_idle(&self) -> bool {
+    pub fn is_current_thread_idle(&self) -> bool {
         self.current_thread().is_some_and(|thread| thread.idle)
     }
 
     /// Number of intervals that are still to begin and start at or before `time`, idle ones left out.
-    pub fn due_intervals(&self, time: u64) -> usize {
-        self.schedule.due_intervals(self.intervals_begun, time)
+    pub fn count_due_intervals(&self, time: u64) -> usize {
+        self.schedule
+            .count_due_intervals(self.intervals_begun, time)
     }
 
     /// Begins all intervals that start at or before `time`. Returns whether the thread that then runs is to be decoded.
@@ -365,7 +366,8 @@ impl SpaceSelector {
             self.entries += 1;
         }
         let until = self.next_interval_start();
-        self.owners.confirm_owner(self.intervals_begun, time, until);
+        self.owners
+            .confirm_page_table_owner(self.intervals_begun, time, until);
         while self
             .schedule
             .interval_start(self.intervals_begun)
@@ -373,7 +375,7 @@ impl SpaceSelector {
         {
             self.intervals_begun += 1;
         }
-        self.record_visit();
+        self.record_visited_interval();
         let Some(thread) = self.current_thread() else {
             return true;
         };
@@ -387,18 +389,18 @@ impl SpaceSelector {
             .thread_of_interval(self.intervals_begun.checked_sub(1)?)
     }
 
-    fn record_visit(&mut self) {
+    fn record_visited_interval(&mut self) {
         if self.visited_intervals.last() != Some(&self.intervals_begun) {
             self.visited_intervals.push(self.intervals_begun);
         }
     }
 
     /// Compares the CR3 of user code with the schedule (module documentation).
-    fn check_cr3(&mut self, cr3: u64, time: u64) {
+    fn check_cr3_against_schedule(&mut self, cr3: u64, time: u64) {
         let cr3 = cr3 & PAGE_TABLE_BITS;
         match self.owners.views.get(&cr3) {
             None => {
-                self.owners.unconfirmed = Some(UnconfirmedOwner {
+                self.owners.unconfirmed = Some(UnconfirmedPageTableOwner {
                     cr3,
                     view: self.view,
                     interval: self.intervals_begun,
@@ -416,7 +418,7 @@ impl SpaceSelector {
                     self.guest = next.guest;
                     self.intervals_begun += 1;
                     self.view = view;
-                    self.record_visit();
+                    self.record_visited_interval();
                 } else {
                     self.owners.views.remove(&cr3);
                     self.cr3_contradiction = Some(cr3);
@@ -442,7 +444,7 @@ impl SpaceSelector {
             let of_guest = self.vmcs.and_then(|pointer| view(Some(pointer)));
             of_guest.or_else(|| view(None))
         });
-        let SharedViews { kernel, guest } = self.shared;
+        let KernelAndGuestViews { kernel, guest } = self.shared;
         let shared = match self.paging {
             Some((_, true)) if ip >> 63 != 0 => self.guest.kernel.or(guest),
             Some((_, true)) => self.guest.process.or(guest),
@@ -451,7 +453,7 @@ impl SpaceSelector {
         };
         if let (None, None, Some((cr3, false)), Some(time)) = (by_key, shared, self.paging, time) {
             if kernel.is_some() && !self.schedule.is_empty() {
-                self.check_cr3(cr3, time);
+                self.check_cr3_against_schedule(cr3, time);
             }
         }
         by_key.or(shared).unwrap_or(self.view)

@@ -16,8 +16,8 @@ use crate::event::Event;
 use crate::sink::{
     RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds, TakenTransition, TakenTransitions,
 };
-use rtit_image::View;
-use rtit_x86::Mode;
+use rtit_image::SpaceView;
+use rtit_x86::CodeMode;
 use std::collections::VecDeque;
 
 /// A call of the sink method of the same name; `RunPath`: all calls for a path.
@@ -48,7 +48,7 @@ impl DeferredCalls {
     }
 
     /// Delivers calls until the sink is full, or all of them if `is_unlimited`. Returns whether none is left.
-    pub fn deliver<S: Sink>(
+    pub fn deliver_to_sink<S: Sink>(
         &mut self,
         sink: &mut S,
         is_unlimited: bool,
@@ -67,7 +67,7 @@ impl DeferredCalls {
             }
             match first {
                 SinkCall::RunPath(path) => {
-                    if !path.deliver(sink, is_unlimited, cancellation) {
+                    if !path.deliver_to_sink(sink, is_unlimited, cancellation) {
                         return false;
                     }
                 }
@@ -198,12 +198,12 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
     }
 
     #[inline]
-    fn transition_count(&mut self, transition: &impl TakenTransition, times: u64) {
-        self.sink.transition_count(transition, times);
+    fn add_transition_count(&mut self, transition: &impl TakenTransition, times: u64) {
+        self.sink.add_transition_count(transition, times);
     }
 
-    fn counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {
-        self.sink.counted_edge(from, to, kind, times);
+    fn add_counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {
+        self.sink.add_counted_edge(from, to, kind, times);
     }
 
     #[inline]
@@ -226,11 +226,11 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
 /// that of the time when they ran; the interpreter's may have moved on before they are reported.
 #[derive(Clone, Debug)]
 pub struct UnreportedPath {
-    pub(crate) view: View,
+    pub(crate) view: SpaceView,
     /// Index of the address space.
     pub(crate) space: u32,
     pub(crate) ip: u64,
-    pub(crate) mode: Mode,
+    pub(crate) mode: CodeMode,
     pub(crate) instructions: u64,
     /// As for `Sink::extend_run` and `Sink::end_run`.
     pub(crate) time: u64,
@@ -253,7 +253,7 @@ const MAX_REDECODED_BYTES: usize = 1 << 21;
 impl UnreportedPath {
     /// Reports the path until the sink is full, or all of it if `is_unlimited`. Returns whether nothing is left. Stops
     /// once `cancellation` is cancelled.
-    fn deliver<S: Sink>(
+    fn deliver_to_sink<S: Sink>(
         &mut self,
         sink: &mut S,
         is_unlimited: bool,
@@ -270,11 +270,11 @@ impl UnreportedPath {
             let Ok(index) = code.find_or_decode_node(&self.view, self.ip, self.mode) else {
                 break;
             };
-            let node = code.node(index);
+            let node = code.node_at(index);
             match code.nth_instruction(node, self.instructions) {
                 // pages that were loaded since made the node longer
                 Some((position, _)) => {
-                    code.report_prefix(index, position, self.time, self.offset, sink);
+                    code.report_node_prefix(index, position, self.time, self.offset, sink);
                     self.instructions = 0;
                 }
                 None => {

@@ -13,10 +13,10 @@
 
 use std::mem::{size_of, size_of_val};
 
-use rtit_image::{ChangedCode, View};
-use rtit_x86::{Mode, MAX_LENGTH};
+use rtit_image::{ChangedCode, SpaceView};
+use rtit_x86::{CodeMode, MAX_LENGTH};
 
-use crate::error::Cause;
+use crate::error::ErrorCause;
 use crate::hash::{self, AddressMap};
 use crate::sink::{RunEnd, RunFragment, Sink};
 
@@ -31,12 +31,12 @@ const INDIRECT_TARGETS: usize = 1 << 9;
 const VECTOR_OVERHEAD: usize = 32;
 
 /// Bytes in use of a vector.
-fn bytes_in_use<T>(vector: &Vec<T>) -> usize {
+fn vector_bytes_in_use<T>(vector: &Vec<T>) -> usize {
     size_of_val(vector.as_slice())
 }
 
 /// Bytes of a hash table for each entry that it has room for: seven in eight are used, and a byte is kept of each.
-const fn table_entry<V>() -> usize {
+const fn hash_table_entry_size<V>() -> usize {
     (size_of::<(u64, V)>() + 1) * 8 / 7
 }
 
@@ -79,7 +79,7 @@ impl CodeCache {
     }
 
     /// Index of the address space.
-    pub fn space(&self) -> u32 {
+    pub fn address_space_index(&self) -> u32 {
         self.space
     }
 
@@ -93,14 +93,14 @@ impl CodeCache {
     pub fn size_in_bytes(&self) -> usize {
         let starts: usize = self.nodes_by_start.iter().map(AddressMap::capacity).sum();
         let pages = self.nodes_by_page.as_ref().map_or(0, AddressMap::capacity);
-        bytes_in_use(&self.nodes)
-            + bytes_in_use(&self.code_ranges)
-            + bytes_in_use(&self.lengths)
-            + bytes_in_use(&self.calls)
-            + bytes_in_use(&self.indirect_targets)
-            + bytes_in_use(&self.dead)
-            + starts * table_entry::<u32>()
-            + pages * (table_entry::<Vec<u32>>() + VECTOR_OVERHEAD)
+        vector_bytes_in_use(&self.nodes)
+            + vector_bytes_in_use(&self.code_ranges)
+            + vector_bytes_in_use(&self.lengths)
+            + vector_bytes_in_use(&self.calls)
+            + vector_bytes_in_use(&self.indirect_targets)
+            + vector_bytes_in_use(&self.dead)
+            + starts * hash_table_entry_size::<u32>()
+            + pages * (hash_table_entry_size::<Vec<u32>>() + VECTOR_OVERHEAD)
             + self.page_entries * 2 * size_of::<u32>()
     }
 
@@ -120,12 +120,12 @@ impl CodeCache {
     }
 
     #[inline]
-    pub fn node(&self, index: u32) -> &CodeNode {
+    pub fn node_at(&self, index: u32) -> &CodeNode {
         &self.nodes[index as usize]
     }
 
     #[inline]
-    pub fn node_mut(&mut self, index: u32) -> &mut CodeNode {
+    pub fn node_at_mut(&mut self, index: u32) -> &mut CodeNode {
         &mut self.nodes[index as usize]
     }
 
@@ -136,7 +136,7 @@ impl CodeCache {
     }
 
     /// Returns the target of the direct jump or call at the end of a code range.
-    pub fn target_after(&self, node: &CodeNode, index: usize) -> u64 {
+    pub fn target_of_code_range(&self, node: &CodeNode, index: usize) -> u64 {
         self.code_ranges(node)
             .get(index + 1)
             .map_or(node.next, |next| next.start)
@@ -164,7 +164,7 @@ impl CodeCache {
     }
 
     /// Adds a call site that belongs to no node, for an address after a call.
-    pub fn add_site(&mut self, return_ip: u64) -> u32 {
+    pub fn add_call_site(&mut self, return_ip: u64) -> u32 {
         self.calls.push(NearCall {
             return_ip,
             node: NO_NODE,
@@ -173,12 +173,16 @@ impl CodeCache {
         self.calls.len() as u32 - 1
     }
 
-    pub fn call_mut(&mut self, site: u32) -> Option<&mut NearCall> {
+    pub fn call_at_site_mut(&mut self, site: u32) -> Option<&mut NearCall> {
         self.calls.get_mut(site as usize)
     }
 
     #[inline]
-    pub fn whole_fragment(&self, code_range: &CodeRange, mode: Mode) -> RunFragment<'_> {
+    pub fn fragment_of_code_range(
+        &self,
+        code_range: &CodeRange,
+        mode: CodeMode,
+    ) -> RunFragment<'_> {
         RunFragment {
             start: code_range.start,
             last: code_range.last,
@@ -191,11 +195,11 @@ impl CodeCache {
     }
 
     /// Returns the first `count` instructions of a code range; `count` is at least 1 and at most all.
-    pub fn prefix_fragment(
+    pub fn fragment_of_code_range_prefix(
         &self,
         code_range: &CodeRange,
         count: usize,
-        mode: Mode,
+        mode: CodeMode,
     ) -> RunFragment<'_> {
         let lengths = self.instruction_lengths(code_range);
         let lengths = &lengths[..count.min(lengths.len())];
@@ -204,7 +208,7 @@ impl CodeCache {
             lengths,
             hash,
             factor,
-            ..self.whole_fragment(code_range, mode)
+            ..self.fragment_of_code_range(code_range, mode)
         };
         fragment.last = fragment
             .instruction_addresses()
@@ -220,7 +224,12 @@ impl CodeCache {
     }
 
     /// Returns the node that starts at `ip`; decodes it if it is new.
-    pub fn find_or_decode_node(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
+    pub fn find_or_decode_node(
+        &mut self,
+        view: &SpaceView,
+        ip: u64,
+        mode: CodeMode,
+    ) -> Result<u32, ErrorCause> {
         match self.nodes_by_start[mode as usize].get(&ip) {
             Some(&node) => Ok(node),
             None => self.build_node(view, ip, mode),
@@ -229,20 +238,20 @@ impl CodeCache {
 
     /// As `find_or_decode_node`, for the target of an indirect transfer at the end of `from`.
     #[inline]
-    pub fn lookup_target(
+    pub fn find_or_decode_target(
         &mut self,
-        view: &View,
+        view: &SpaceView,
         from: u32,
         ip: u64,
-        mode: Mode,
-    ) -> Result<u32, Cause> {
+        mode: CodeMode,
+    ) -> Result<u32, ErrorCause> {
         if self.indirect_targets.is_empty() {
             self.indirect_targets = vec![(NO_NODE, NO_NODE, 0); INDIRECT_TARGETS];
         }
         let slot = (hash::mix_address(ip) ^ u64::from(from).wrapping_mul(hash::K) >> 40) as usize
             % INDIRECT_TARGETS;
         let (source, node, target) = self.indirect_targets[slot];
-        if source == from && target == ip && self.node(node).mode == mode {
+        if source == from && target == ip && self.node_at(node).mode == mode {
             return Ok(node);
         }
         let node = self.find_or_decode_node(view, ip, mode)?;
@@ -258,7 +267,7 @@ impl CodeCache {
             code_ranges.filter(|(_, range)| (range.start..=range.last).contains(&ip));
         candidates.find_map(|(code_ranges, range)| {
             let instructions = self
-                .whole_fragment(range, node.mode)
+                .fragment_of_code_range(range, node.mode)
                 .instruction_addresses()
                 .position(|at| at == ip)?;
             Some(NodePosition {
@@ -273,7 +282,7 @@ impl CodeCache {
         let mut left = usize::try_from(index).ok()?;
         for (code_ranges, range) in self.code_ranges(node).iter().enumerate() {
             if let Some(ip) = self
-                .whole_fragment(range, node.mode)
+                .fragment_of_code_range(range, node.mode)
                 .instruction_addresses()
                 .nth(left)
             {
@@ -291,10 +300,14 @@ impl CodeCache {
     }
 
     /// Returns how many code ranges of a node run until a direct jump or call has a target that `matches`.
-    pub fn find_transfer(&self, node: &CodeNode, matches: impl Fn(u64) -> bool) -> Option<usize> {
+    pub fn find_transfer_in_node(
+        &self,
+        node: &CodeNode,
+        matches: impl Fn(u64) -> bool,
+    ) -> Option<usize> {
         let code_ranges = self.code_ranges(node).iter().enumerate();
         let mut transfers = code_ranges.filter(|(_, range)| range.run_end != RunEnd::Cut);
-        let found = transfers.find(|&(index, _)| matches(self.target_after(node, index)));
+        let found = transfers.find(|&(index, _)| matches(self.target_of_code_range(node, index)));
         found.map(|(index, _)| index + 1)
     }
 
@@ -310,15 +323,15 @@ impl CodeCache {
             ChangedCode::All => self.clear(),
             ChangedCode::Ranges(ranges) => {
                 for &(start, end) in ranges {
-                    self.mark_dead(start, end);
+                    self.mark_overlapping_nodes_dead(start, end);
                 }
             }
         }
     }
 
     /// Returns the node, or, if it is dead, the new node at its address.
-    fn replace_dead(&mut self, view: &View, index: u32) -> Option<u32> {
-        let node = self.node(index);
+    fn replace_dead_node(&mut self, view: &SpaceView, index: u32) -> Option<u32> {
+        let node = self.node_at(index);
         match node.end {
             NodeEnd::Dead => self.find_or_decode_node(view, node.start, node.mode).ok(),
             _ => Some(index),
@@ -326,28 +339,28 @@ impl CodeCache {
     }
 
     /// Returns the node after another one. `taken`: that ends in a conditional branch, which is taken.
-    pub fn node_after(&mut self, view: &View, index: u32, taken: bool) -> Option<u32> {
-        let node = self.node(index);
+    pub fn successor_node(&mut self, view: &SpaceView, index: u32, taken: bool) -> Option<u32> {
+        let node = self.node_at(index);
         let mode = node.mode;
         let (link, ip) = node.linked_successor(taken);
         if link != NO_NODE {
-            return self.replace_dead(view, link);
+            return self.replace_dead_node(view, link);
         }
         let next = self.find_or_decode_node(view, ip, mode).ok()?;
-        self.node_mut(index).set_successor_link(taken, next);
+        self.node_at_mut(index).set_successor_link(taken, next);
         Some(next)
     }
 
     /// Returns the node to which the RET at the end of `from` returns, given its call site.
-    pub fn return_node(&mut self, view: &View, from: u32, site: u32) -> Option<u32> {
-        let mode = self.node(from).mode;
+    pub fn node_after_return(&mut self, view: &SpaceView, from: u32, site: u32) -> Option<u32> {
+        let mode = self.node_at(from).mode;
         let call = self.call_at_site(site)?;
         let (node, ip) = (call.node, mode.truncate_ip(call.return_ip));
-        if node != NO_NODE && self.node(node).mode == mode {
-            return self.replace_dead(view, node);
+        if node != NO_NODE && self.node_at(node).mode == mode {
+            return self.replace_dead_node(view, node);
         }
         let node = self.find_or_decode_node(view, ip, mode).ok()?;
-        if let Some(call) = self.call_mut(site) {
+        if let Some(call) = self.call_at_site_mut(site) {
             call.node = node;
         }
         Some(node)
@@ -356,7 +369,7 @@ impl CodeCache {
     /// Reports a whole node to a sink.
     #[inline]
     pub fn report_node<S: Sink>(&self, index: u32, time: u64, offset: u64, sink: &mut S) {
-        let node = self.node(index);
+        let node = self.node_at(index);
         for (at, code_range) in self.code_ranges(node).iter().enumerate() {
             self.report_code_range(node, at, code_range, time, offset, sink);
         }
@@ -373,18 +386,18 @@ impl CodeCache {
         offset: u64,
         sink: &mut S,
     ) {
-        sink.extend_run(&self.whole_fragment(code_range, node.mode), time);
+        sink.extend_run(&self.fragment_of_code_range(code_range, node.mode), time);
         if code_range.run_end != RunEnd::Cut {
             sink.end_run(code_range.run_end, offset);
             if S::NEEDS_EDGES {
-                let target = self.target_after(node, at);
+                let target = self.target_of_code_range(node, at);
                 sink.add_edge(code_range.last, target, code_range.run_end);
             }
         }
     }
 
     /// Reports the beginning of a node to a sink.
-    pub fn report_prefix<S: Sink>(
+    pub fn report_node_prefix<S: Sink>(
         &self,
         index: u32,
         position: NodePosition,
@@ -392,14 +405,15 @@ impl CodeCache {
         offset: u64,
         sink: &mut S,
     ) {
-        let node = self.node(index);
+        let node = self.node_at(index);
         let code_ranges = self.code_ranges(node);
         for (at, code_range) in code_ranges.iter().take(position.code_ranges).enumerate() {
             self.report_code_range(node, at, code_range, time, offset, sink);
         }
         let partial = code_ranges.get(position.code_ranges);
         if let Some(code_range) = partial.filter(|_| position.instructions > 0) {
-            let fragment = self.prefix_fragment(code_range, position.instructions, node.mode);
+            let fragment =
+                self.fragment_of_code_range_prefix(code_range, position.instructions, node.mode);
             sink.extend_run(&fragment, time);
         }
     }
@@ -451,7 +465,7 @@ impl NodeEnd {
         )
     }
 
-    pub fn run_end(self) -> RunEnd {
+    pub fn run_end_kind(self) -> RunEnd {
         match self {
             NodeEnd::Conditional => RunEnd::Conditional,
             NodeEnd::IndirectJump => RunEnd::IndirectJump,
@@ -484,7 +498,7 @@ pub(crate) struct CodeNode {
     pub end: NodeEnd,
     /// The kind of the last instruction, also when the node is dead.
     pub run_end: RunEnd,
-    pub mode: Mode,
+    pub mode: CodeMode,
 }
 
 impl CodeNode {
@@ -539,16 +553,16 @@ pub(crate) struct NodePosition {
 const PAGE_SHIFT: u32 = 12;
 
 /// Returns the range of bytes that may extend a node: those of an undecodable or unmapped instruction.
-fn bytes_after_unknown(node: &CodeNode) -> Option<(u64, u64)> {
+fn bytes_that_may_extend_node(node: &CodeNode) -> Option<(u64, u64)> {
     let end = node.next.saturating_add(MAX_LENGTH as u64);
     (node.end == NodeEnd::Unknown).then_some((node.next, end))
 }
 
 impl CodeCache {
     /// Adds a new node to the index by page, if there is one.
-    fn add_to_pages(&mut self, index: u32) {
+    fn add_node_to_page_index(&mut self, index: u32) {
         if let Some(mut nodes_by_page) = self.nodes_by_page.take() {
-            self.page_entries += self.add_node_to_pages(index, &mut nodes_by_page);
+            self.page_entries += self.add_node_to_its_pages(index, &mut nodes_by_page);
             self.nodes_by_page = Some(nodes_by_page);
         }
     }
@@ -558,20 +572,20 @@ impl CodeCache {
         let nodes = self.nodes.iter().zip(0..);
         let live = nodes.filter(|(node, _)| node.end != NodeEnd::Dead);
         self.page_entries = live
-            .map(|(_, index)| self.add_node_to_pages(index, &mut nodes_by_page))
+            .map(|(_, index)| self.add_node_to_its_pages(index, &mut nodes_by_page))
             .sum();
         nodes_by_page
     }
 
     /// Adds a node to the pages that it touches. Returns their number.
-    fn add_node_to_pages(&self, index: u32, nodes_by_page: &mut AddressMap<Vec<u32>>) -> usize {
+    fn add_node_to_its_pages(&self, index: u32, nodes_by_page: &mut AddressMap<Vec<u32>>) -> usize {
         let mut added = 0;
-        let node = self.node(index);
+        let node = self.node_at(index);
         // the last instruction may reach into the next page
         let end_of = |range: &CodeRange| range.last.saturating_add(MAX_LENGTH as u64);
         let code_ranges = self.code_ranges(node).iter();
         let bytes = code_ranges.map(|range| (range.start, end_of(range)));
-        for (start, end) in bytes.chain(bytes_after_unknown(node)) {
+        for (start, end) in bytes.chain(bytes_that_may_extend_node(node)) {
             for page in start >> PAGE_SHIFT..=(end - 1) >> PAGE_SHIFT {
                 let nodes: &mut Vec<u32> = nodes_by_page.entry(page).or_default();
                 if nodes.last() != Some(&index) {
@@ -584,7 +598,7 @@ impl CodeCache {
     }
 
     /// Marks the nodes dead that overlap `start..end`, or end where there was no instruction.
-    fn mark_dead(&mut self, start: u64, end: u64) {
+    fn mark_overlapping_nodes_dead(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
         }
@@ -616,7 +630,8 @@ impl CodeCache {
                     code_range.start < end && code_range.last.saturating_add(length.into()) > start
                 });
                 let hit = hit
-                    || bytes_after_unknown(node).is_some_and(|(from, to)| from < end && to > start);
+                    || bytes_that_may_extend_node(node)
+                        .is_some_and(|(from, to)| from < end && to > start);
                 if hit {
                     let (mode, at) = (node.mode, node.start);
                     self.nodes[index as usize].end = NodeEnd::Dead;

@@ -2,8 +2,8 @@
 //!
 //! Runs overlap, so the count of an instruction is a sum over runs.
 
-use rtit_image::View;
-use rtit_x86::{decode, Instruction, InstructionClass, Mode, MAX_LENGTH};
+use rtit_image::SpaceView;
+use rtit_x86::{decode, CodeMode, Instruction, InstructionClass, MAX_LENGTH};
 
 use crate::hash::AddressMap;
 use crate::totals::RunTotal;
@@ -32,8 +32,8 @@ pub struct InstructionCounts {
 
 /// Counts how often each instruction ran. `view`: the code of the runs.
 pub fn count_instructions(
-    view: &View,
-    mode: Mode,
+    view: &SpaceView,
+    mode: CodeMode,
     runs: impl Iterator<Item = RunTotal>,
 ) -> InstructionCounts {
     let mut result = InstructionCounts::default();
@@ -44,9 +44,11 @@ pub fn count_instructions(
         for done in 0..run.instructions {
             let index = match indices.get(&ip) {
                 Some(&index) => Some(index),
-                None => decode_at(view, mode, ip, &mut result.instructions).inspect(|&index| {
-                    indices.insert(ip, index);
-                }),
+                None => {
+                    decode_and_append(view, mode, ip, &mut result.instructions).inspect(|&index| {
+                        indices.insert(ip, index);
+                    })
+                }
             };
             let found = index.and_then(|index| result.instructions.get_mut(index));
             let Some(found) = found else {
@@ -68,20 +70,20 @@ pub fn count_instructions(
 }
 
 /// Decodes the instruction at `ip`; `None` if there is none.
-fn decode_in(view: &View, mode: Mode, ip: u64) -> Option<Instruction> {
+fn decode_from_view(view: &SpaceView, mode: CodeMode, ip: u64) -> Option<Instruction> {
     let mut bytes = [0; 16];
-    let known = view.read(ip, &mut bytes).min(MAX_LENGTH);
+    let known = view.read_instruction_bytes(ip, &mut bytes).min(MAX_LENGTH);
     decode(bytes.get(..known)?, ip, mode).ok()
 }
 
 /// Decodes the instruction at `ip`, appends it to `instructions`, and returns its index.
-fn decode_at(
-    view: &View,
-    mode: Mode,
+fn decode_and_append(
+    view: &SpaceView,
+    mode: CodeMode,
     ip: u64,
     instructions: &mut Vec<InstructionCount>,
 ) -> Option<usize> {
-    let decoded = decode_in(view, mode, ip)?;
+    let decoded = decode_from_view(view, mode, ip)?;
     instructions.push(InstructionCount {
         ip,
         length: decoded.length,
@@ -93,7 +95,7 @@ fn decode_at(
 
 /// A conditional branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Conditional {
+pub struct ConditionalBranch {
     /// Index of its range.
     pub range: u32,
     pub ip: u64,
@@ -105,12 +107,12 @@ pub struct Conditional {
 /// Returns the conditional branches in ranges, given as start and size, of the code that `view` has now. A range ends
 /// before its first byte that is no instruction. After `max_instructions` instructions the search stops; then the
 /// second result is the range in which to continue, and the offset in it.
-pub fn conditionals(
-    view: &View,
-    mode: Mode,
+pub fn find_conditional_branches(
+    view: &SpaceView,
+    mode: CodeMode,
     ranges: impl Iterator<Item = (u64, u64)>,
     max_instructions: usize,
-) -> (Vec<Conditional>, Option<(u32, u64)>) {
+) -> (Vec<ConditionalBranch>, Option<(u32, u64)>) {
     let (mut found, mut seen) = (Vec::new(), 0);
     for ((start, size), range) in ranges.zip(0..) {
         let mut done = 0;
@@ -120,12 +122,12 @@ pub fn conditionals(
             }
             seen += 1;
             let ip = start.wrapping_add(done);
-            let Some(decoded) = decode_in(view, mode, ip) else {
+            let Some(decoded) = decode_from_view(view, mode, ip) else {
                 break;
             };
             let length = u64::from(decoded.length);
             if decoded.class == InstructionClass::Conditional {
-                found.push(Conditional {
+                found.push(ConditionalBranch {
                     range,
                     ip,
                     fall_through: ip.wrapping_add(length),
@@ -157,9 +159,9 @@ mod tests {
     fn overlapping_runs_add_up() {
         let mut space = Space::new();
         // jz +2; nop; nop; jmp rax
-        space.map(0, 0x1000, b"\x74\x02\x90\x90\xff\xe0".as_slice().into());
+        space.map_bytes(0, 0x1000, b"\x74\x02\x90\x90\xff\xe0".as_slice().into());
         let runs = [run(0x1000, 1, 5), run(0x1002, 3, 2), run(0x1004, 1, 3)];
-        let found = count_instructions(&space.view(), Mode::Bits64, runs.into_iter());
+        let found = count_instructions(&space.view_at_start(), CodeMode::Bits64, runs.into_iter());
         let rows: Vec<_> = found
             .instructions
             .iter()
@@ -183,9 +185,9 @@ mod tests {
     #[test]
     fn instructions_without_code_are_counted() {
         let mut space = Space::new();
-        space.map(0, 0x1000, b"\x90\x0f".as_slice().into());
+        space.map_bytes(0, 0x1000, b"\x90\x0f".as_slice().into());
         let runs = [run(0x1000, 3, 7), run(0x9000, 2, 1)];
-        let found = count_instructions(&space.view(), Mode::Bits64, runs.into_iter());
+        let found = count_instructions(&space.view_at_start(), CodeMode::Bits64, runs.into_iter());
         assert_eq!(found.instructions.len(), 1);
         assert_eq!(found.lasts, [u64::MAX, u64::MAX]);
         assert_eq!(found.unknown, 2 * 7 + 2);
@@ -196,10 +198,11 @@ mod tests {
         let mut space = Space::new();
         // jz +2; nop; loop -5; then what is no instruction, and another jz
         let code = b"\x74\x02\x90\xe2\xfb\x06\x74\x00";
-        space.map(0, 0x1000, code.as_slice().into());
+        space.map_bytes(0, 0x1000, code.as_slice().into());
         let whole = [(0x1000, 3), (0x1002, u64::MAX), (0x1005, 3), (0x9000, 2)];
-        let view = space.view();
-        let (found, next) = conditionals(&view, Mode::Bits64, whole.into_iter(), 9);
+        let view = space.view_at_start();
+        let (found, next) =
+            find_conditional_branches(&view, CodeMode::Bits64, whole.into_iter(), 9);
         assert_eq!(next, None);
         let rows: Vec<_> = found
             .iter()
@@ -209,7 +212,7 @@ mod tests {
             rows,
             [(0, 0x1000, 0x1002, 0x1004), (1, 0x1003, 0x1005, 0x1000),]
         );
-        let (part, next) = conditionals(&view, Mode::Bits64, whole.into_iter(), 3);
+        let (part, next) = find_conditional_branches(&view, CodeMode::Bits64, whole.into_iter(), 3);
         assert_eq!((part.as_slice(), next), (&found[..1], Some((1, 1))));
     }
 }

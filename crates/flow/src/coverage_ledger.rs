@@ -23,7 +23,7 @@ named_enum! {
 
 /// Bytes `from..to` of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Span {
+pub struct LedgerSpan {
     pub from: u64,
     pub to: u64,
     pub status: ByteStatus,
@@ -45,9 +45,9 @@ struct StatusChange {
 /// Spans in stream order, without gaps.
 #[derive(Clone, Debug)]
 pub struct CoverageLedger {
-    spans: Vec<Span>,
+    spans: Vec<LedgerSpan>,
     /// The span that is still open; its `to` is not yet known.
-    open: Span,
+    open: LedgerSpan,
     errors: [u64; ErrorClass::COUNT],
     bytes: [u64; 4],
     /// In the ledger of a segment: its changes, from which `append_segment_ledger` makes spans.
@@ -57,7 +57,7 @@ pub struct CoverageLedger {
 }
 
 impl CoverageLedger {
-    pub(crate) fn new(start: Span) -> CoverageLedger {
+    pub(crate) fn new(start: LedgerSpan) -> CoverageLedger {
         CoverageLedger {
             spans: Vec::new(),
             open: start,
@@ -69,13 +69,13 @@ impl CoverageLedger {
     }
 
     /// Sets how many changes make the ledger of a segment full (`is_full`); at least one, so that decoding proceeds.
-    pub(crate) fn limit_changes(&mut self, max_changes: usize) {
+    pub(crate) fn limit_status_changes(&mut self, max_changes: usize) {
         self.max_changes = max_changes.max(1);
     }
 
     /// Returns the ledger of a segment that begins at `offset` with `status`.
     pub(crate) fn new_segment_ledger(&self, offset: u64, status: ByteStatus) -> CoverageLedger {
-        let start = Span {
+        let start = LedgerSpan {
             from: offset,
             to: offset,
             status,
@@ -111,13 +111,13 @@ impl CoverageLedger {
 
     /// From `offset` on the flow is unknown.
     pub(crate) fn record_loss(&mut self, offset: u64, error: FlowError) {
-        self.errors[error.cause.class() as usize] += 1;
+        self.errors[error.cause.error_class() as usize] += 1;
         self.change_status(offset, ByteStatus::Lost, Some(error));
     }
 
     /// Adds an error at `offset` that loses no byte.
     pub(crate) fn record_harmless_error(&mut self, offset: u64, error: FlowError) {
-        self.errors[error.cause.class() as usize] += 1;
+        self.errors[error.cause.error_class() as usize] += 1;
         let status = self.current_status();
         self.change_status(offset, status, Some(error));
         self.change_status(offset, status, None);
@@ -131,7 +131,7 @@ impl CoverageLedger {
     }
 
     /// The stream ended.
-    pub(crate) fn finish(&mut self, offset: u64) {
+    pub(crate) fn finish_ledger(&mut self, offset: u64) {
         self.change_status(offset, self.open.status, None);
     }
 
@@ -148,9 +148,9 @@ impl CoverageLedger {
         let offset = offset.max(self.open.from);
         // a span without bytes stays only if it has an error
         if offset > self.open.from || self.open.error.is_some() {
-            self.close(offset);
+            self.close_current_span(offset);
         }
-        self.open = Span {
+        self.open = LedgerSpan {
             from: offset,
             to: offset,
             status,
@@ -158,8 +158,8 @@ impl CoverageLedger {
         };
     }
 
-    fn close(&mut self, offset: u64) {
-        let span = Span {
+    fn close_current_span(&mut self, offset: u64) {
+        let span = LedgerSpan {
             to: offset,
             ..self.open
         };
@@ -180,17 +180,17 @@ impl CoverageLedger {
     }
 
     /// The closed spans: all of them once the stream has ended.
-    pub fn spans(&self) -> &[Span] {
+    pub fn closed_spans(&self) -> &[LedgerSpan] {
         &self.spans
     }
 
     /// Number of errors of a class, counted also where the list of spans was cut.
-    pub fn errors(&self, class: ErrorClass) -> u64 {
+    pub fn error_count(&self, class: ErrorClass) -> u64 {
         self.errors[class as usize]
     }
 
     /// Number of bytes with a status in the closed spans.
-    pub fn bytes(&self, status: ByteStatus) -> u64 {
+    pub fn byte_count(&self, status: ByteStatus) -> u64 {
         self.bytes[status as usize]
     }
 }

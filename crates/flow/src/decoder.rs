@@ -39,20 +39,20 @@ mod thread_schedule;
 use self::informational_packets::PendingEvents;
 use self::resynchronization::DeferredTips;
 use self::thread_schedule::AmbiguousInterval;
-use crate::address_spaces::Spaces;
+use crate::address_spaces::AddressSpaces;
 use crate::backpressure::DeferredCalls;
-use crate::coverage_ledger::{ByteStatus, CoverageLedger, Span};
-use crate::error::{Cause, FlowError};
+use crate::coverage_ledger::{ByteStatus, CoverageLedger, LedgerSpan};
+use crate::error::{ErrorCause, FlowError};
 use crate::event::{Event, EventKind};
 use crate::interpreter::{Interpreter, InterpreterSnapshot, PacketStamp};
 use crate::settings::{ErratumSet, Settings};
 use crate::sink::Sink;
 use crate::stream_decoder::StreamWindow;
 use crate::time::{EstimatedClock, TimingSample, TimingSamples};
-use crate::totals::{Counts, Totals};
+use crate::totals::{StreamCounts, Totals};
 use rtit_image::{ChangedCode, Space};
-use rtit_packet::{find_psb, PacketKind, Scanner};
-use rtit_x86::Mode;
+use rtit_packet::{find_psb, PacketKind, PacketScanner};
+use rtit_x86::CodeMode;
 
 /// See the table above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +96,7 @@ enum FupPurpose {
 struct PsbPlus {
     pub offset: u64,
     pub ip: Option<u64>,
-    pub mode: Option<Mode>,
+    pub mode: Option<CodeMode>,
     pub in_transaction: Option<bool>,
 }
 
@@ -123,12 +123,12 @@ struct DecoderState {
     /// Address at which tracing was turned off; 0: not known.
     disabled_ip: u64,
     /// Mode of a MODE.Exec that applies at the next IP packet.
-    announced_mode: Option<Mode>,
+    announced_mode: Option<CodeMode>,
     /// CR3 and NR, VMCS pointer as last seen.
     last_paging: Option<u64>,
     last_vmcs: Option<u64>,
     position: usize,
-    /// As `Scanner::block`.
+    /// As `PacketScanner::block_item_size`.
     block: Option<u8>,
     /// The next PSB at or after `position` has to be found first.
     is_searching_psb: bool,
@@ -142,7 +142,7 @@ struct DecoderState {
 
 impl DecoderState {
     /// Returns the state in which nothing is known.
-    fn lost_at(position: usize) -> DecoderState {
+    fn lost_state_at(position: usize) -> DecoderState {
         DecoderState {
             tracing: TracingState::Lost { resume: false },
             after_branch: false,
@@ -189,7 +189,7 @@ pub struct Decoder {
 /// Whether bytes before the first PSB lose nothing: PADs, and the CYC of the PSB itself. Anything else may be the rest
 /// of a packet.
 fn has_only_cyc_and_pad(head: &[u8]) -> bool {
-    let mut scanner = Scanner::new(head);
+    let mut scanner = PacketScanner::new(head);
     let mut packets = std::iter::from_fn(|| scanner.next());
     packets.all(|packet| {
         packet.is_ok_and(|packet| matches!(packet.kind, PacketKind::Cyc { .. } | PacketKind::Pad))
@@ -200,7 +200,7 @@ impl Decoder {
     /// Starts at the beginning of the stream, which begins with `stream`, if `settings` give the state there; else at
     /// its first PSB.
     pub fn new(
-        spaces: impl Into<Spaces>,
+        spaces: impl Into<AddressSpaces>,
         stream: StreamWindow<'_>,
         settings: &Settings,
     ) -> Decoder {
@@ -211,11 +211,11 @@ impl Decoder {
     /// of the stream, as many spaces as `new` was given.
     pub(crate) fn restart_with_stream(
         &mut self,
-        spaces: &Spaces,
+        spaces: &AddressSpaces,
         stream: StreamWindow<'_>,
         settings: &Settings,
     ) {
-        let nothing = Interpreter::new(Spaces::new(Space::new().view()), settings);
+        let nothing = Interpreter::new(AddressSpaces::new(Space::new().view_at_start()), settings);
         let mut interpreter = std::mem::replace(&mut self.interpreter, nothing);
         interpreter.reset_for_next_stream(spaces);
         *self = Decoder::begin_stream(interpreter, stream, settings);
@@ -224,8 +224,8 @@ impl Decoder {
     /// Drops changed code between two streams. `spaces`: the current code.
     pub(crate) fn drop_changed_code(
         &mut self,
-        before: &Spaces,
-        spaces: &Spaces,
+        before: &AddressSpaces,
+        spaces: &AddressSpaces,
         changed: &ChangedCode,
     ) {
         self.interpreter.drop_changed_code(before, spaces, changed);
@@ -240,7 +240,7 @@ impl Decoder {
             Some(_) => 0,
             None => find_psb(stream.bytes, 0).unwrap_or(stream.bytes.len()),
         };
-        let mut ledger = CoverageLedger::new(Span {
+        let mut ledger = CoverageLedger::new(LedgerSpan {
             from: 0,
             to: 0,
             status: ByteStatus::Exact,
@@ -249,12 +249,12 @@ impl Decoder {
         let head = stream.bytes.get(..position).unwrap_or(&[]);
         let none = position == stream.bytes.len() && settings.start.is_none();
         if none && position > 0 || !has_only_cyc_and_pad(head) {
-            let cause = Cause::BeforePsb;
+            let cause = ErrorCause::BeforePsb;
             ledger.record_loss(0, FlowError { offset: 0, cause });
         }
         let mut clock = EstimatedClock::new(settings.time);
         clock.samples = settings.timing_samples.then(TimingSamples::default);
-        let mut state = DecoderState::lost_at(if none { 0 } else { position });
+        let mut state = DecoderState::lost_state_at(if none { 0 } else { position });
         state.is_searching_psb = settings.start.is_none();
         if let Some(start) = settings.start {
             interpreter.begin_stream();
@@ -276,19 +276,19 @@ impl Decoder {
         }
     }
 
-    pub fn ledger(&self) -> &CoverageLedger {
+    pub fn coverage_ledger(&self) -> &CoverageLedger {
         &self.ledger
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StreamCounts {
         let mut counts = self.interpreter_counts();
         self.add_counts(&mut counts);
         counts
     }
 
     /// Counts of what the interpreter decoded.
-    fn interpreter_counts(&self) -> Counts {
-        Counts {
+    fn interpreter_counts(&self) -> StreamCounts {
+        StreamCounts {
             cycles: self.clock.total_cycles(),
             measured: self.clock.measured,
             inactive: self.clock.inactive,
@@ -297,17 +297,17 @@ impl Decoder {
     }
 
     /// Adds the counts of the transition tables.
-    pub(crate) fn add_counts(&self, counts: &mut Counts) {
+    pub(crate) fn add_counts(&self, counts: &mut StreamCounts) {
         self.interpreter.add_counts(counts);
     }
 
     /// Returns the timing samples since the last call; empty unless `Settings::timing_samples`.
-    pub fn take_samples(&mut self) -> Vec<TimingSample> {
-        self.clock.take_samples()
+    pub fn take_timing_samples(&mut self) -> Vec<TimingSample> {
+        self.clock.take_timing_samples()
     }
 
     /// Returns the number of timing samples that were not taken.
-    pub fn samples_waiting(&self) -> usize {
+    pub fn waiting_sample_count(&self) -> usize {
         let samples = self.clock.samples.as_ref();
         samples.map_or(0, |samples| samples.waiting.len())
     }
@@ -343,7 +343,7 @@ impl Decoder {
     }
 
     /// Sets offset and time of the current packet.
-    fn set_packet(&mut self, offset: u64) {
+    fn set_current_packet(&mut self, offset: u64) {
         self.interpreter.packet = PacketStamp {
             offset,
             time: self.clock.row_time(),
@@ -357,13 +357,13 @@ impl Decoder {
     }
 
     /// Returns the mode from the next IP packet on.
-    fn take_announced_mode(&mut self) -> Mode {
+    fn take_announced_mode(&mut self) -> CodeMode {
         let announced = self.state.announced_mode.take();
         announced.unwrap_or(self.interpreter.mode)
     }
 
     /// Applies a PIP, which takes effect at the next entry. Returns whether it changes anything.
-    fn note_paging(&mut self, cr3: u64, nr: bool) -> bool {
+    fn apply_pip_payload(&mut self, cr3: u64, nr: bool) -> bool {
         self.clock.in_guest = nr;
         self.interpreter.selector.next_paging = Some((cr3, nr));
         let paging = Some(cr3 | u64::from(nr));
@@ -371,7 +371,7 @@ impl Decoder {
     }
 
     /// Applies a VMCS packet, which takes effect at the next VM entry. Returns whether it changes anything.
-    fn note_vmcs(&mut self, pointer: u64) -> bool {
+    fn apply_vmcs_pointer(&mut self, pointer: u64) -> bool {
         self.interpreter.selector.next_vmcs = Some(pointer);
         self.state.last_vmcs.replace(pointer) != Some(pointer)
     }
@@ -401,7 +401,9 @@ impl Decoder {
             if awaiting_fup.purpose == (FupPurpose::Tsx { abort: false })
                 && self.state.tracing == TracingState::Off
             {
-                self.state.pending_events.set_arriving(awaiting_fup.event);
+                self.state
+                    .pending_events
+                    .set_mode_tsx_of_next_ip(awaiting_fup.event);
                 return;
             }
             if awaiting_fup.purpose == FupPurpose::Exec {
@@ -458,17 +460,17 @@ impl DecoderSnapshot {
         DecoderSnapshot {
             state: DecoderState {
                 in_transaction: state.in_transaction,
-                pending_events: state.pending_events.for_later_psb(),
+                pending_events: state.pending_events.known_at_later_psb(),
                 disabled_ip: state.disabled_ip,
                 last_paging: state.last_paging,
                 last_vmcs: state.last_vmcs,
                 status_before: state.status_before,
-                ..DecoderState::lost_at(position)
+                ..DecoderState::lost_state_at(position)
             },
             status: ByteStatus::Lost,
             is_after_overflow_fup: false,
-            clock: self.clock.for_later_psb(),
-            interpreter: self.interpreter.for_later_psb(),
+            clock: self.clock.known_at_later_psb(),
+            interpreter: self.interpreter.known_at_later_psb(),
             deferred_calls: DeferredCalls::default(),
         }
     }
@@ -485,44 +487,44 @@ impl Decoder {
             state,
             status: self.ledger.current_status(),
             is_after_overflow_fup: self.instructions_at_overflow_fup == Some(instructions),
-            clock: self.clock.without_accounts(),
+            clock: self.clock.without_statistics(),
             interpreter: self.interpreter.take_snapshot(),
             deferred_calls: self.deferred_calls.clone(),
         }
     }
 
     /// Continues from a snapshot, with empty counts and ledger. `spaces`: the code at the beginning of the stream.
-    pub(crate) fn restore_snapshot(&mut self, snapshot: &DecoderSnapshot, spaces: &Spaces) {
+    pub(crate) fn restore_snapshot(&mut self, snapshot: &DecoderSnapshot, spaces: &AddressSpaces) {
         self.state = snapshot.state.clone();
         self.clock = snapshot.clock.clone();
         self.deferred_calls = snapshot.deferred_calls.clone();
         self.interpreter
             .restore_snapshot(&snapshot.interpreter, spaces);
-        self.reset_accounts(snapshot);
+        self.reset_counts_and_ledger(snapshot);
     }
 
     /// Begins a segment: empties counts and ledger.
     pub(crate) fn begin_segment(&mut self) -> DecoderSnapshot {
         let snapshot = self.take_snapshot();
-        self.clock = self.clock.without_accounts();
-        self.reset_accounts(&snapshot);
+        self.clock = self.clock.without_statistics();
+        self.reset_counts_and_ledger(&snapshot);
         snapshot
     }
 
-    fn reset_accounts(&mut self, snapshot: &DecoderSnapshot) {
+    fn reset_counts_and_ledger(&mut self, snapshot: &DecoderSnapshot) {
         self.instructions_at_overflow_fup = snapshot.is_after_overflow_fup.then_some(0);
-        self.interpreter.counts = Counts::default();
+        self.interpreter.counts = StreamCounts::default();
         let position = snapshot.state.position as u64;
         self.ledger = self.ledger.new_segment_ledger(position, snapshot.status);
     }
 
     /// Ends a segment when its ledger has `max_changes` changes.
     pub(crate) fn limit_segment_ledger(&mut self, max_changes: usize) {
-        self.ledger.limit_changes(max_changes);
+        self.ledger.limit_status_changes(max_changes);
     }
 
     /// Ends a segment and returns its counts, without those of the transition tables, and its ledger.
-    pub(crate) fn end_segment(&mut self) -> (Counts, CoverageLedger) {
+    pub(crate) fn end_segment(&mut self) -> (StreamCounts, CoverageLedger) {
         let counts = self.interpreter_counts();
         let position = self.state.position as u64;
         let after = self

@@ -9,7 +9,7 @@
 //! address of the branch instead of the start of the first block.
 
 use crate::event::Event;
-use crate::hash::{add, CountsBy};
+use crate::hash::{add_to_count, CountsBy};
 use crate::sink::{RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition};
 use crate::totals::EdgeTotal;
 
@@ -66,9 +66,11 @@ impl EdgeCounter {
     }
 
     /// Returns the edges, sorted.
-    pub fn edges(&self) -> Vec<EdgeTotal> {
+    pub fn sorted_edges(&self) -> Vec<EdgeTotal> {
         let mut sums: CountsBy<(u64, u64, u8)> = CountsBy::default();
-        self.for_each_edge(|from, to, kind, count| add(&mut sums, (from, to, kind as u8), count));
+        self.for_each_edge(|from, to, kind, count| {
+            add_to_count(&mut sums, (from, to, kind as u8), count)
+        });
         let total = |((from, to, kind), count)| EdgeTotal {
             from,
             to,
@@ -86,9 +88,9 @@ impl EdgeCounter {
         self.interpreted.clear();
     }
 
-    /// As `edges`; resets the counts.
+    /// As `sorted_edges`; resets the counts.
     pub fn take_edges(&mut self) -> Vec<EdgeTotal> {
-        let edges = self.edges();
+        let edges = self.sorted_edges();
         self.clear();
         edges
     }
@@ -98,7 +100,7 @@ impl EdgeCounter {
         let interpreted = &mut self.interpreted;
         for generation in &self.generations {
             generation.for_each_edge(|edge, hits| {
-                add(interpreted, (edge.from, edge.to, edge.kind as u8), hits);
+                add_to_count(interpreted, (edge.from, edge.to, edge.kind as u8), hits);
             });
         }
         self.generations.clear();
@@ -106,16 +108,16 @@ impl EdgeCounter {
 
     /// The transitions of a generation.
     #[inline]
-    fn generation_edges(&mut self, generation: u32) -> Option<&mut GenerationEdges> {
+    fn edges_of_generation(&mut self, generation: u32) -> Option<&mut GenerationEdges> {
         if self.generations.first().map(|edges| edges.generation) != Some(generation) {
-            self.move_to_front(generation);
+            self.move_generation_to_front(generation);
         }
         self.generations.first_mut()
     }
 
     /// Moves a generation to the front.
     #[cold]
-    fn move_to_front(&mut self, generation: u32) {
+    fn move_generation_to_front(&mut self, generation: u32) {
         if self
             .generations
             .iter()
@@ -146,19 +148,19 @@ impl Sink for EdgeCounter {
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
     fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
-        add(&mut self.interpreted, (from, to, kind as u8), 1);
+        add_to_count(&mut self.interpreted, (from, to, kind as u8), 1);
     }
 
     fn add_event(&mut self, _event: &Event) {}
 
-    fn transition_count(&mut self, transition: &impl TakenTransition, times: u64) {
-        if let Some(edges) = self.generation_edges(transition.generation()) {
-            edges.add(transition, times);
+    fn add_transition_count(&mut self, transition: &impl TakenTransition, times: u64) {
+        if let Some(edges) = self.edges_of_generation(transition.transition_generation()) {
+            edges.add_transition_count(transition, times);
         }
     }
 
-    fn counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {
-        add(&mut self.interpreted, (from, to, kind as u8), times);
+    fn add_counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {
+        add_to_count(&mut self.interpreted, (from, to, kind as u8), times);
     }
 }
 
@@ -201,10 +203,10 @@ impl GenerationEdges {
         self.edge_ranges.len() + self.edges.len()
     }
 
-    pub fn add(&mut self, transition: &impl TakenTransition, times: u64) {
+    pub fn add_transition_count(&mut self, transition: &impl TakenTransition, times: u64) {
         let number = self.find_edges(transition);
         if self.hits.len() >= 2 * self.edge_ranges.len() {
-            self.sum_hits();
+            self.sum_counts_of_equal_ids();
         }
         self.hits.push((number, times));
     }
@@ -234,7 +236,7 @@ impl GenerationEdges {
 
     /// Sums hits of equal ids; a stream in many windows has such.
     #[cold]
-    fn sum_hits(&mut self) {
+    fn sum_counts_of_equal_ids(&mut self) {
         let mut sums = vec![0; self.edge_ranges.len()];
         for (number, times) in self.hits.drain(..) {
             sums[number as usize] += times;
@@ -365,14 +367,14 @@ impl EdgeFilter {
 
 /// Returns `counter + count`, at most 255: a counter that wraps to 0 would look as if the edge had not run.
 #[inline]
-pub fn add_saturating(counter: u8, count: u64) -> u8 {
+pub fn add_saturating_at_255(counter: u8, count: u64) -> u8 {
     let count = u8::try_from(count).unwrap_or(u8::MAX);
     u8::saturating_add(counter, count)
 }
 
 /// Returns AFL's class of a count, one bit: 1, 2, 3, 4 to 7, 8 to 15, 16 to 31, 32 to 127, 128 and more.
 #[inline]
-pub fn count_class(count: u8) -> u8 {
+pub fn afl_count_class(count: u8) -> u8 {
     match count {
         0 => 0,
         1 => 1,

@@ -36,7 +36,7 @@ impl ErrorClass {
 
 /// The cause of an error. Addresses are instruction pointers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cause {
+pub enum ErrorCause {
     /// Bytes that are no packet.
     Packet(PacketError),
     /// The bytes before the first PSB.
@@ -95,109 +95,111 @@ pub enum Cause {
     NoIp { name: &'static str },
 }
 
-impl Cause {
-    pub const fn class(&self) -> ErrorClass {
+impl ErrorCause {
+    pub const fn error_class(&self) -> ErrorClass {
         match self {
-            Cause::Packet(_) => ErrorClass::BadBytes,
-            Cause::BeforePsb | Cause::CutPacket => ErrorClass::Incomplete,
-            Cause::Overflow => ErrorClass::HardwareLoss,
-            Cause::Repeats { .. } => ErrorClass::UnknownRepetitions,
-            Cause::AmbiguousThread { .. } => ErrorClass::AmbiguousThread,
-            Cause::Unmapped { .. } | Cause::Undecodable { .. } => ErrorClass::CodeNotFound,
-            Cause::NoResults { .. }
-            | Cause::VmEntryOrEvent { .. }
-            | Cause::MovCr3OrBranch { .. } => ErrorClass::Unsupported,
+            ErrorCause::Packet(_) => ErrorClass::BadBytes,
+            ErrorCause::BeforePsb | ErrorCause::CutPacket => ErrorClass::Incomplete,
+            ErrorCause::Overflow => ErrorClass::HardwareLoss,
+            ErrorCause::Repeats { .. } => ErrorClass::UnknownRepetitions,
+            ErrorCause::AmbiguousThread { .. } => ErrorClass::AmbiguousThread,
+            ErrorCause::Unmapped { .. } | ErrorCause::Undecodable { .. } => {
+                ErrorClass::CodeNotFound
+            }
+            ErrorCause::NoResults { .. }
+            | ErrorCause::VmEntryOrEvent { .. }
+            | ErrorCause::MovCr3OrBranch { .. } => ErrorClass::Unsupported,
             _ => ErrorClass::Disagreement,
         }
     }
 
     /// Returns the bad value: an address or a number; 0 if there is none.
-    pub const fn value(&self) -> u64 {
+    pub const fn bad_value(&self) -> u64 {
         match *self {
-            Cause::Unmapped { ip }
-            | Cause::Undecodable { ip }
-            | Cause::EndlessLoop { ip }
-            | Cause::UnexpectedResult { ip }
-            | Cause::NotTakenReturn { ip }
-            | Cause::EmptyStack { ip }
-            | Cause::UnexpectedTarget { ip }
-            | Cause::NoResults { ip }
-            | Cause::NotReached { ip }
-            | Cause::OnUnannounced { ip }
-            | Cause::OtherMode { ip }
-            | Cause::VmEntryOrEvent { ip }
-            | Cause::MovCr3OrBranch { ip }
-            | Cause::Repeats { ip, .. }
-            | Cause::Seam { ip } => ip,
-            Cause::ResultsLeft { count } => count,
-            Cause::ContinuedOverSwitch { since } => since,
-            Cause::AmbiguousThread { from, .. } => from,
-            Cause::OtherProcess { cr3 } => cr3,
-            Cause::OtherEvent { kind } => kind as u64,
+            ErrorCause::Unmapped { ip }
+            | ErrorCause::Undecodable { ip }
+            | ErrorCause::EndlessLoop { ip }
+            | ErrorCause::UnexpectedResult { ip }
+            | ErrorCause::NotTakenReturn { ip }
+            | ErrorCause::EmptyStack { ip }
+            | ErrorCause::UnexpectedTarget { ip }
+            | ErrorCause::NoResults { ip }
+            | ErrorCause::NotReached { ip }
+            | ErrorCause::OnUnannounced { ip }
+            | ErrorCause::OtherMode { ip }
+            | ErrorCause::VmEntryOrEvent { ip }
+            | ErrorCause::MovCr3OrBranch { ip }
+            | ErrorCause::Repeats { ip, .. }
+            | ErrorCause::Seam { ip } => ip,
+            ErrorCause::ResultsLeft { count } => count,
+            ErrorCause::ContinuedOverSwitch { since } => since,
+            ErrorCause::AmbiguousThread { from, .. } => from,
+            ErrorCause::OtherProcess { cr3 } => cr3,
+            ErrorCause::OtherEvent { kind } => kind as u64,
             _ => 0,
         }
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for ErrorCause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match *self {
-            Cause::Packet(ref error) => error.to_string(),
-            Cause::BeforePsb => "before the first PSB".into(),
-            Cause::CutPacket => "the stream ends within a packet".into(),
-            Cause::Overflow => "the processor dropped packets (OVF)".into(),
-            Cause::Unmapped { ip } => format!("no code is known at {ip:#x}"),
-            Cause::Undecodable { ip } => format!("the bytes at {ip:#x} are no instruction"),
-            Cause::EndlessLoop { ip } => format!("the code loops forever at {ip:#x}"),
-            Cause::UnexpectedResult { ip } => {
+            ErrorCause::Packet(ref error) => error.to_string(),
+            ErrorCause::BeforePsb => "before the first PSB".into(),
+            ErrorCause::CutPacket => "the stream ends within a packet".into(),
+            ErrorCause::Overflow => "the processor dropped packets (OVF)".into(),
+            ErrorCause::Unmapped { ip } => format!("no code is known at {ip:#x}"),
+            ErrorCause::Undecodable { ip } => format!("the bytes at {ip:#x} are no instruction"),
+            ErrorCause::EndlessLoop { ip } => format!("the code loops forever at {ip:#x}"),
+            ErrorCause::UnexpectedResult { ip } => {
                 format!("a branch result for the instruction at {ip:#x}, which takes none")
             }
-            Cause::NotTakenReturn { ip } => format!("a not-taken result for the RET at {ip:#x}"),
-            Cause::EmptyStack { ip } => {
+            ErrorCause::NotTakenReturn { ip } => format!("a not-taken result for the RET at {ip:#x}"),
+            ErrorCause::EmptyStack { ip } => {
                 format!("a compressed RET at {ip:#x} without a matching call")
             }
-            Cause::UnexpectedTarget { ip } => {
+            ErrorCause::UnexpectedTarget { ip } => {
                 format!("a target for the instruction at {ip:#x}, which takes none")
             }
-            Cause::NoResults { ip } => {
+            ErrorCause::NoResults { ip } => {
                 format!("conditional branch at {ip:#x} in a stream without TNT (DisTNT)")
             }
-            Cause::ResultsLeft { count } => format!("{count} branch results were left over"),
-            Cause::NotReached { ip } => format!("{ip:#x} is not on the path"),
-            Cause::Seam { ip } => format!("PSB+ gives {ip:#x}, which is not on the path"),
-            Cause::OtherMode { ip } => {
+            ErrorCause::ResultsLeft { count } => format!("{count} branch results were left over"),
+            ErrorCause::NotReached { ip } => format!("{ip:#x} is not on the path"),
+            ErrorCause::Seam { ip } => format!("PSB+ gives {ip:#x}, which is not on the path"),
+            ErrorCause::OtherMode { ip } => {
                 format!("PSB+ at {ip:#x} names a mode that no MODE.Exec announced")
             }
-            Cause::VmEntryOrEvent { ip } => {
+            ErrorCause::VmEntryOrEvent { ip } => {
                 format!("whether the VM entry at {ip:#x} ran depends on the processor (SKD022)")
             }
-            Cause::MovCr3OrBranch { ip } => {
+            ErrorCause::MovCr3OrBranch { ip } => {
                 format!("the trace stopped at the MOV CR3 at {ip:#x} or at a branch after it")
             }
-            Cause::OnUnannounced { ip } => {
+            ErrorCause::OnUnannounced { ip } => {
                 format!("PSB+ gives {ip:#x} though no TIP.PGE turned tracing on")
             }
-            Cause::ContinuedOverSwitch { since } => format!(
+            ErrorCause::ContinuedOverSwitch { since } => format!(
                 "another thread had the processor from TSC {since:#x} on, yet user code continued: \
                  its thread is not certain"
             ),
-            Cause::AmbiguousThread { since, from } => format!(
+            ErrorCause::AmbiguousThread { since, from } => format!(
                 "code from offset {from:#x} on ran before or after TSC {since:#x}, when another thread \
                  got the processor: no packet gives the time in between"
             ),
-            Cause::OtherProcess { cr3 } => format!(
+            ErrorCause::OtherProcess { cr3 } => format!(
                 "CR3 {cr3:#x} belongs to another process than the one that has the processor: \
                  the process of this code is not certain"
             ),
-            Cause::OffUnannounced => "PSB+ gives no IP though no TIP.PGD turned tracing off".into(),
-            Cause::Repeats { ip, instructions } => format!(
+            ErrorCause::OffUnannounced => "PSB+ gives no IP though no TIP.PGD turned tracing off".into(),
+            ErrorCause::Repeats { ip, instructions } => format!(
                 "a loop of {instructions} instructions without a packet was left at {ip:#x}: \
                  the number of iterations is not known"
             ),
-            Cause::UnexpectedPacket { name } => format!("{name} is not allowed here"),
-            Cause::InBlock { name } => format!("{name} is not allowed within a block"),
-            Cause::OtherEvent { kind } => format!("CFE of type {kind:#x} after EVDs of another event"),
-            Cause::NoIp { name } => format!("{name} without an IP"),
+            ErrorCause::UnexpectedPacket { name } => format!("{name} is not allowed here"),
+            ErrorCause::InBlock { name } => format!("{name} is not allowed within a block"),
+            ErrorCause::OtherEvent { kind } => format!("CFE of type {kind:#x} after EVDs of another event"),
+            ErrorCause::NoIp { name } => format!("{name} without an IP"),
         };
         out.write_str(&text)
     }
@@ -208,14 +210,14 @@ impl fmt::Display for Cause {
 pub struct FlowError {
     /// Stream offset, in bytes, of the packet at which it was noticed.
     pub offset: u64,
-    pub cause: Cause,
+    pub cause: ErrorCause,
 }
 
 impl fmt::Display for FlowError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             // its text names the offset already
-            Cause::Packet(error) => error.fmt(out),
+            ErrorCause::Packet(error) => error.fmt(out),
             cause => write!(out, "{cause} at offset {:#x}", self.offset),
         }
     }

@@ -73,7 +73,7 @@ pub struct Event {
 
 impl Event {
     /// Returns whether execution is in a transaction from here on; `None` if the event does not change that.
-    pub fn in_tx(&self) -> Option<bool> {
+    pub fn is_in_transaction(&self) -> Option<bool> {
         (self.kind == EventKind::ModeTsx).then_some(self.value & 1 != 0)
     }
 }

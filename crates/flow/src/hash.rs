@@ -48,6 +48,6 @@ pub type AddressMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<Ad
 /// Counts by a key of a few numbers.
 pub(crate) type CountsBy<K> = std::collections::HashMap<K, u64, BuildHasherDefault<AddressHasher>>;
 
-pub(crate) fn add<K: Eq + Hash>(counts: &mut CountsBy<K>, key: K, count: u64) {
+pub(crate) fn add_to_count<K: Eq + Hash>(counts: &mut CountsBy<K>, key: K, count: u64) {
     *counts.entry(key).or_default() += count;
 }

@@ -21,17 +21,17 @@ mod reuse;
 
 use self::address_spaces::InactiveSpaces;
 pub(crate) use self::reuse::InterpreterSnapshot;
-use crate::address_spaces::{SpaceSelector, Spaces};
+use crate::address_spaces::{AddressSpaces, SpaceSelector};
 use crate::cancellation::CancellationPoll;
 use crate::code_cache::{CodeCache, CodeCachePool, NodeEnd, NodePosition, NO_NODE};
-use crate::error::Cause;
+use crate::error::ErrorCause;
 use crate::return_stack::{ReturnStack, StackEntry};
 use crate::settings::{FilterRanges, Settings};
 use crate::sink::{RunEnd, Sink};
-use crate::totals::Counts;
+use crate::totals::StreamCounts;
 use crate::transitions::TransitionStore;
-use rtit_image::{ChangedCode, Space, View};
-use rtit_x86::Mode;
+use rtit_image::{ChangedCode, Space, SpaceView};
+use rtit_x86::CodeMode;
 
 /// Offset and time of the current packet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,10 +48,10 @@ const MAX_PENDING_RESULTS: u8 = 64;
 
 pub(crate) struct Interpreter {
     pub code: CodeCache,
-    pub view: View,
+    pub view: SpaceView,
     pub selector: SpaceSelector,
     pub stack: ReturnStack,
-    pub counts: Counts,
+    pub counts: StreamCounts,
     /// The current packet.
     pub packet: PacketStamp,
     /// The transition tables. Here because they refer to nodes by index.
@@ -59,7 +59,7 @@ pub(crate) struct Interpreter {
     inactive: InactiveSpaces,
     /// The code is that of this time.
     code_time: u64,
-    pub mode: Mode,
+    pub mode: CodeMode,
     /// The node whose first instruction runs next, or `NO_NODE`: then `ip` is to be looked up.
     node: u32,
     ip: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Interpreter {
 }
 
 impl Interpreter {
-    pub fn new(spaces: Spaces, settings: &Settings) -> Interpreter {
+    pub fn new(spaces: AddressSpaces, settings: &Settings) -> Interpreter {
         let cancellation = CancellationPoll::new(spaces.cancellation.clone());
         let is_single_space = spaces.is_single_space();
         let cache_pool = spaces.cache_pool.clone().filter(|_| is_single_space);
@@ -95,15 +95,15 @@ impl Interpreter {
         let (inactive, view) = InactiveSpaces::new(spaces, settings);
         Interpreter {
             code: CodeCache::new(settings.cache_limit, 0),
-            view: view.unwrap_or_else(|| Space::new().view()),
+            view: view.unwrap_or_else(|| Space::new().view_at_start()),
             selector,
             inactive,
             code_time: 0,
             stack: ReturnStack::default(),
-            counts: Counts::default(),
+            counts: StreamCounts::default(),
             packet: PacketStamp::default(),
             transitions: TransitionStore::new(settings, is_single_space),
-            mode: Mode::Bits64,
+            mode: CodeMode::Bits64,
             node: NO_NODE,
             ip: 0,
             time: 0,
@@ -125,7 +125,7 @@ impl Interpreter {
     pub fn next_instruction_address(&self) -> u64 {
         match self.node {
             NO_NODE => self.ip,
-            node => self.code.node(node).start,
+            node => self.code.node_at(node).start,
         }
     }
 
@@ -137,7 +137,7 @@ impl Interpreter {
     }
 
     /// Drops return stack and TNT bits: at a PSB, an overflow, or when tracing was off.
-    pub fn reset(&mut self) {
+    pub fn reset_return_stack_and_tnt(&mut self) {
         self.stack.clear();
         self.pending_results = 0;
         self.pending_count = 0;
@@ -152,7 +152,7 @@ impl Interpreter {
 
     /// Moves the code of the current space to `code_time`.
     fn update_code(&mut self) {
-        let changed = self.view.advance(self.code_time);
+        let changed = self.view.advance_to_time(self.code_time);
         self.invalidate_changed(&changed);
         self.take_cache_from_pool();
     }
@@ -176,7 +176,7 @@ impl Interpreter {
     }
 
     /// Empties the code cache if it is above its limit.
-    pub fn keep_within_limit(&mut self) {
+    pub fn keep_cache_within_limit(&mut self) {
         if self.code.is_over_limit() {
             self.drop_node_indices();
             self.code.clear();
@@ -195,7 +195,7 @@ impl Interpreter {
     }
 
     /// Sets the position to the start of a node.
-    pub fn set_node(&mut self, node: u32) {
+    pub fn set_position_to_node(&mut self, node: u32) {
         self.node = node;
     }
 
@@ -204,7 +204,7 @@ impl Interpreter {
         self.time
     }
 
-    pub fn set_time(&mut self, time: u64) {
+    pub fn set_instruction_time(&mut self, time: u64) {
         self.time = time;
     }
 
@@ -214,10 +214,10 @@ impl Interpreter {
     }
 
     /// Returns an error if TNT bits are left.
-    pub fn expect_no_pending_results(&mut self) -> Result<(), Cause> {
+    pub fn expect_no_pending_results(&mut self) -> Result<(), ErrorCause> {
         match self.pending_count {
             0 => Ok(()),
-            count => Err(Cause::ResultsLeft {
+            count => Err(ErrorCause::ResultsLeft {
                 count: count.into(),
             }),
         }
@@ -229,9 +229,9 @@ impl Interpreter {
         &mut self,
         sink: &mut S,
         (bits, count): (u64, u8),
-    ) -> Result<(), Cause> {
+    ) -> Result<(), ErrorCause> {
         if self.pending_count + count > MAX_PENDING_RESULTS {
-            return Err(Cause::ResultsLeft {
+            return Err(ErrorCause::ResultsLeft {
                 count: self.pending_count.into(),
             });
         }
@@ -241,10 +241,10 @@ impl Interpreter {
     }
 
     /// Uses TNT bits until none is left or a TIP is needed first.
-    fn use_pending_results<S: Sink>(&mut self, sink: &mut S) -> Result<(), Cause> {
+    fn use_pending_results<S: Sink>(&mut self, sink: &mut S) -> Result<(), ErrorCause> {
         while self.pending_count > 0 {
             let index = self.resolve_next_node()?;
-            let node = self.code.node(index);
+            let node = self.code.node_at(index);
             let taken = self.pending_results >> (self.pending_count - 1) & 1 != 0;
             match node.end {
                 NodeEnd::Conditional => {
@@ -279,11 +279,11 @@ impl Interpreter {
                 }
                 end if end.continues_without_packet() => {
                     let path = self.find_binding_node(sink, |_| false)?;
-                    self.run_path(&path, sink);
+                    self.report_path_before_last_node(&path, sink);
                     self.node = path.last;
                 }
                 _ => {
-                    return Err(Cause::UnexpectedResult {
+                    return Err(ErrorCause::UnexpectedResult {
                         ip: self.last_ip(index),
                     })
                 }
@@ -298,17 +298,17 @@ impl Interpreter {
         index: u32,
         taken: bool,
         sink: &mut S,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), ErrorCause> {
         if !taken {
-            return Err(Cause::NotTakenReturn {
+            return Err(ErrorCause::NotTakenReturn {
                 ip: self.last_ip(index),
             });
         }
-        let node = self.code.node(index);
+        let node = self.code.node_at(index);
         if !self.has_compressed_returns
             || self.stack.is_empty() && self.code.calls_of_node(node).1.is_empty()
         {
-            return Err(Cause::EmptyStack {
+            return Err(ErrorCause::EmptyStack {
                 ip: self.last_ip(index),
             });
         }
@@ -328,7 +328,7 @@ impl Interpreter {
             Some(StackEntry::Ip(ip)) => (NO_NODE, ip),
             None => (NO_NODE, 0),
         };
-        if self.code.node(index).end == NodeEnd::NarrowReturn {
+        if self.code.node_at(index).end == NodeEnd::NarrowReturn {
             self.set_next_address(ip & 0xffff, self.packet.time);
             if S::NEEDS_EDGES {
                 sink.add_edge(self.last_ip(index), ip & 0xffff, RunEnd::Return);
@@ -340,13 +340,13 @@ impl Interpreter {
             .call_at_site(site)
             .map_or(NO_NODE, |call| call.node);
         // a call site caches a node of 64-bit code or of its own mode; a RET in another mode looks it up
-        if self.node == NO_NODE || self.code.node(self.node).mode != self.mode {
+        if self.node == NO_NODE || self.code.node_at(self.node).mode != self.mode {
             self.ip = self.mode.truncate_ip(ip);
             self.node = self
                 .code
                 .find_or_decode_node(&self.view, self.ip, self.mode)
                 .unwrap_or(NO_NODE);
-            if let Some(call) = self.code.call_mut(site) {
+            if let Some(call) = self.code.call_at_site_mut(site) {
                 call.node = self.node;
             }
         }
@@ -361,9 +361,14 @@ impl Interpreter {
     }
 
     /// Applies a TIP: the next instruction that needs a target goes to `ip`, in `mode`.
-    pub fn apply_tip<S: Sink>(&mut self, sink: &mut S, ip: u64, mode: Mode) -> Result<(), Cause> {
+    pub fn apply_tip<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        ip: u64,
+        mode: CodeMode,
+    ) -> Result<(), ErrorCause> {
         let path = self.find_binding_node(sink, |end| end == NodeEnd::VmEntry)?;
-        let end = self.code.node(path.last).end;
+        let end = self.code.node_at(path.last).end;
         match end {
             NodeEnd::IndirectJump
             | NodeEnd::IndirectCall
@@ -373,27 +378,27 @@ impl Interpreter {
             | NodeEnd::Syscall
             | NodeEnd::VmEntry => {}
             NodeEnd::Conditional if self.has_no_tnt => {
-                return Err(Cause::NoResults {
+                return Err(ErrorCause::NoResults {
                     ip: self.last_ip(path.last),
                 });
             }
             _ => {
-                return Err(Cause::UnexpectedTarget {
+                return Err(ErrorCause::UnexpectedTarget {
                     ip: self.last_ip(path.last),
                 })
             }
         }
-        if self.hides_returns && end.run_end() == RunEnd::Return && self.has_open_call(&path) {
+        if self.hides_returns && end.run_end_kind() == RunEnd::Return && self.has_open_call(&path) {
             // The TIP may be that of a later branch.
-            return Err(Cause::NoResults {
+            return Err(ErrorCause::NoResults {
                 ip: self.last_ip(path.last),
             });
         }
-        self.run_path(&path, sink);
+        self.report_path_before_last_node(&path, sink);
         self.report_node(path.last, sink);
-        sink.end_run(end.run_end(), self.packet.offset);
+        sink.end_run(end.run_end_kind(), self.packet.offset);
         if S::NEEDS_EDGES {
-            sink.add_edge(self.last_ip(path.last), ip, end.run_end());
+            sink.add_edge(self.last_ip(path.last), ip, end.run_end_kind());
         }
         self.count_transfer(end);
         self.time = self.packet.time;
@@ -405,7 +410,7 @@ impl Interpreter {
             }
             self.enter_space(end == NodeEnd::VmEntry);
             if S::NEEDS_EDGES {
-                sink.note_entered_space(self.code.space());
+                sink.note_entered_space(self.code.address_space_index());
             }
             self.update_kernel_code(self.packet.now, sink);
             return self.use_pending_results(sink);
@@ -413,7 +418,7 @@ impl Interpreter {
         self.ip = ip;
         self.node = self
             .code
-            .lookup_target(&self.view, path.last, ip, mode)
+            .find_or_decode_target(&self.view, path.last, ip, mode)
             .unwrap_or(NO_NODE);
         self.use_pending_results(sink)
     }
@@ -432,9 +437,9 @@ impl Interpreter {
 
     /// Returns the node that runs next, looked up if it is not known or dead.
     #[inline]
-    pub fn resolve_next_node(&mut self) -> Result<u32, Cause> {
+    pub fn resolve_next_node(&mut self) -> Result<u32, ErrorCause> {
         if self.node != NO_NODE {
-            let node = self.code.node(self.node);
+            let node = self.code.node_at(self.node);
             if node.end != NodeEnd::Dead {
                 return Ok(self.node);
             }
@@ -456,12 +461,12 @@ impl Interpreter {
             .find_or_decode_node(&self.view, ip, self.mode)
             .unwrap_or(NO_NODE);
         self.code
-            .node_mut(index)
+            .node_at_mut(index)
             .set_successor_link(taken, self.node);
     }
 
     fn last_ip(&self, index: u32) -> u64 {
-        self.code.last_ip(self.code.node(index))
+        self.code.last_ip(self.code.node_at(index))
     }
 
     /// Reports a whole node and counts it.
@@ -469,27 +474,27 @@ impl Interpreter {
     fn report_node<S: Sink>(&mut self, index: u32, sink: &mut S) {
         self.code
             .report_node(index, self.time, self.packet.offset, sink);
-        self.count_node(index);
+        self.count_executed_node(index);
     }
 
     /// Counts a node and pushes its calls.
     #[inline]
-    fn count_node(&mut self, index: u32) {
-        let node = self.code.node(index);
+    fn count_executed_node(&mut self, index: u32) {
+        let node = self.code.node_at(index);
         self.counts.instructions += u64::from(node.instructions);
         if self.has_compressed_returns {
             let (first, calls) = self.code.calls_of_node(node);
             (first..)
                 .take(calls.len())
-                .for_each(|site| self.stack.push_site(site));
+                .for_each(|site| self.stack.push_call_site(site));
         }
     }
 
     /// Reports the beginning of a node and counts it.
-    fn report_prefix<S: Sink>(&mut self, index: u32, position: NodePosition, sink: &mut S) {
+    fn report_node_prefix<S: Sink>(&mut self, index: u32, position: NodePosition, sink: &mut S) {
         self.code
-            .report_prefix(index, position, self.time, self.packet.offset, sink);
-        let node = self.code.node(index);
+            .report_node_prefix(index, position, self.time, self.packet.offset, sink);
+        let node = self.code.node_at(index);
         let whole = self
             .code
             .code_ranges(node)
@@ -500,7 +505,7 @@ impl Interpreter {
         let (first, calls) = self.code.calls_of_node(node);
         for (call, site) in calls.iter().zip(first..) {
             if self.has_compressed_returns && usize::from(call.code_range) < position.code_ranges {
-                self.stack.push_site(site);
+                self.stack.push_call_site(site);
             }
         }
     }

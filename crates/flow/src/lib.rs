@@ -7,21 +7,21 @@
 //! | many short streams over the same code | [`ReusableDecoder`], with [`EdgeCounter`] and [`BitmapHash`] for a fuzzer's map |
 //! | a stream that arrives in windows | [`Decoder`] |
 //! | what became of each byte, and why something is lost | [`CoverageLedger`], [`FlowError`] |
-//! | the code, of one address space or of several | [`rtit_image::Space`], [`Spaces`] |
+//! | the code, of one address space or of several | [`rtit_image::Space`], [`AddressSpaces`] |
 //! | how the stream was made | [`Settings`] |
 //!
 //! ```
 //! use rtit_flow::{ByteStatus, Settings, StreamDecoder};
 //! let mut space = rtit_image::Space::new();
-//! space.map(0, 0x1000, [0x90, 0x74, 0x00, 0xff, 0xe0][..].into()); // nop; je 1003; jmp rax
+//! space.map_bytes(0, 0x1000, [0x90, 0x74, 0x00, 0xff, 0xe0][..].into()); // nop; je 1003; jmp rax
 //! // PSB, MODE.Exec, FUP 1000, PSBEND; TNT of one result, taken; TIP 2000
 //! let mut stream = [0x02, 0x82].repeat(8);
 //! stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);
 //!
-//! let mut flow = StreamDecoder::instructions(stream, space.view(), &Settings::default());
+//! let mut flow = StreamDecoder::for_instructions(stream, space.view_at_start(), &Settings::default());
 //! let batch = flow.next_batch(100).unwrap();
 //! assert_eq!((batch.ips, batch.lengths), (vec![0x1000, 0x1001, 0x1003], vec![1, 2, 2]));
-//! assert!(flow.ledger().spans().iter().all(|span| span.status == ByteStatus::Exact));
+//! assert!(flow.coverage_ledger().closed_spans().iter().all(|span| span.status == ByteStatus::Exact));
 //! ```
 //!
 //! `examples/fuzzing_loop.rs` is a fuzzer's loop. No input makes this crate panic or use unbounded memory; errors of a
@@ -87,33 +87,38 @@ mod time;
 mod totals;
 mod transitions;
 
-pub use address_spaces::{GuestViews, ScheduledThread, SpaceKey, Spaces};
+pub use address_spaces::{AddressSpaces, GuestViews, ScheduledThread, SpaceKey};
 pub use cancellation::CancellationToken;
 pub use code_cache::CodeCachePool;
 pub use code_coverage::{
-    conditionals, count_instructions, Conditional, InstructionCount, InstructionCounts,
+    count_instructions, find_conditional_branches, ConditionalBranch, InstructionCount,
+    InstructionCounts,
 };
-pub use coverage_ledger::{ByteStatus, CoverageLedger, Span};
+pub use coverage_ledger::{ByteStatus, CoverageLedger, LedgerSpan};
 pub use decoder::Decoder;
-pub use edge_counter::{add_saturating, count_class, BitmapHash, EdgeCounter, EdgeFilter};
-pub use error::{Cause, ErrorClass, FlowError};
+pub use edge_counter::{
+    add_saturating_at_255, afl_count_class, BitmapHash, EdgeCounter, EdgeFilter,
+};
+pub use error::{ErrorCause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
 pub use hash::{mix_address, AddressMap, K};
 pub use packet_clock::PacketClock;
 pub use segments::{AdditiveDecoder, AdditiveSink, OrderedDecoder, ParallelConfig};
 pub use settings::{
-    Cpu, Erratum, FilterRanges, InitialState, Settings, TransitionLimits, MAX_RANGES,
+    CpuModel, Erratum, FilterRanges, InitialState, Settings, TransitionLimits, MAX_RANGES,
 };
 pub use sink::{
     CountingSink, LoggedTransition, RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds,
     TakenTransition, TakenTransitions,
 };
-pub use sinks::buffer_pool::{empty_buffer, recycle, BufferPoolGuard, PooledNumber};
+pub use sinks::buffer_pool::{
+    return_column_to_pool, take_empty_buffer, BufferPoolGuard, PooledNumber,
+};
 pub use sinks::{
-    Block, BlockIdColumns, BlockIdSink, BlockTable, BranchColumns, BranchSink, ColumnSink,
-    HashedRun, HashedRunColumns, HashedRunSink, InstructionColumns, InstructionSink, OrderedSink,
-    PlacedEvent, Run, RunColumns, RunSink,
+    BlockIdColumns, BlockIdSink, BlockTable, BranchColumns, BranchSink, ColumnSink, HashedRun,
+    HashedRunColumns, HashedRunSink, InstructionBlock, InstructionColumns, InstructionRun,
+    InstructionSink, OrderedSink, PositionedEvent, RunColumns, RunSink,
 };
 pub use stream_decoder::{ReusableDecoder, StreamDecoder, StreamWindow, WindowSource};
 pub use time::{GuestTsc, TimeSettings, TimingSample};
-pub use totals::{Counts, EdgeTotal, RunTotal, Totals, DEFAULT_MAX_COUNTERS};
+pub use totals::{EdgeTotal, RunTotal, StreamCounts, Totals, DEFAULT_MAX_COUNTERS};

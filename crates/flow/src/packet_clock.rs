@@ -1,11 +1,11 @@
 //! The clock over packets alone: for tables of packets, and to look ahead of the packets that are decoded.
 //!
 //! The duration of cycles is known only at the next packet that gives the time. So before the first CYC after such a
-//! packet the clock reads on to the next one (`EstimatedClock::look_ahead`), about 3.5 KB at a time, which any window
-//! of a stream contains: times do not depend on how a stream is divided into windows.
+//! packet the clock reads on to the next one (`EstimatedClock::look_ahead_to_next_time`), about 3.5 KB at a time, which
+//! any window of a stream contains: times do not depend on how a stream is divided into windows.
 
 use rtit_packet::table::ROWS;
-use rtit_packet::{Kind, PacketKind, Scanner};
+use rtit_packet::{Kind, PacketKind, PacketScanner};
 
 use crate::stream_decoder::{StreamWindow, MARGIN};
 use crate::time::{
@@ -16,7 +16,7 @@ use crate::time::{
 /// Bytes that are read ahead at a time. Any window has as many after the current packet.
 const DISTANCE: usize = MARGIN - 512;
 
-/// The clock over the packets of a stream, as in `rtit_packet::Columns`.
+/// The clock over the packets of a stream, as in `rtit_packet::PacketColumns`.
 pub struct PacketClock {
     pub(crate) clock: EstimatedClock,
     in_psb_plus: bool,
@@ -24,7 +24,7 @@ pub struct PacketClock {
     off: bool,
     /// The PSB+ has an IP.
     is_on: bool,
-    /// As `Scanner::block`.
+    /// As `PacketScanner::block_item_size`.
     block: Option<u8>,
 }
 
@@ -56,7 +56,7 @@ impl PacketClock {
     }
 
     /// Processes the next packet. `offset`: in the stream; `window` contains the packets that the clock reads ahead.
-    pub fn process(
+    pub fn process_packet(
         &mut self,
         kind: Kind,
         detail: u8,
@@ -74,8 +74,8 @@ impl PacketClock {
         if !self.clock.begun {
             self.clock.begin_stream(&here);
         }
-        if kind == Kind::Cyc && self.clock.looks_ahead(offset) {
-            self.clock.look_ahead(0, &here);
+        if kind == Kind::Cyc && self.clock.needs_lookahead_before_cyc(offset) {
+            self.clock.look_ahead_to_next_time(0, &here);
         }
         match kind {
             Kind::Bbp => self.block = Some(if detail != 0 { 4 } else { 8 }),
@@ -89,7 +89,7 @@ impl PacketClock {
         }
     }
 
-    /// As `process`, for a clock that does not look ahead.
+    /// As `process_packet`, for a clock that does not look ahead.
     pub(crate) fn apply_packet(&mut self, kind: Kind, detail: u8, payload: u64) {
         match kind {
             Kind::Psb => (self.in_psb_plus, self.is_on) = (true, false),
@@ -100,42 +100,46 @@ impl PacketClock {
             Kind::Fup if self.in_psb_plus => self.is_on = true,
             Kind::Fup | Kind::TipPge => self.off = false,
             Kind::TipPgd | Kind::TraceStop => self.off = true,
-            Kind::Ovf => self.lose_packets(),
+            Kind::Ovf => self.note_missing_packets(),
             Kind::Pip => self.clock.in_guest = detail & 1 != 0,
-            Kind::Tsc => self.clock.apply_tsc(payload, !self.in_psb_plus || self.off),
-            Kind::Tma => self.clock.apply_tma(payload as u16, (payload >> 16) as u16),
+            Kind::Tsc => self
+                .clock
+                .apply_tsc_packet(payload, !self.in_psb_plus || self.off),
+            Kind::Tma => self
+                .clock
+                .apply_tma_packet(payload as u16, (payload >> 16) as u16),
             Kind::Mtc => {
-                self.clock.apply_mtc(payload as u8);
+                self.clock.apply_mtc_packet(payload as u8);
             }
-            Kind::Cyc => self.clock.apply_cyc(payload),
-            Kind::Cbr => self.clock.apply_cbr(payload as u8),
+            Kind::Cyc => self.clock.apply_cyc_packet(payload),
+            Kind::Cbr => self.clock.apply_cbr_packet(payload as u8),
             _ => {}
         }
     }
 
     /// Called where packets are missing.
-    pub fn lose_packets(&mut self) {
+    pub fn note_missing_packets(&mut self) {
         (self.in_psb_plus, self.off, self.block) = (false, false, None);
         self.clock.invalidate_cycle_counts();
     }
 
     /// TSC estimate; with samples the number of the last sample.
-    pub fn time(&self) -> u64 {
+    pub fn current_time(&self) -> u64 {
         self.clock.row_time()
     }
 
     /// Returns the timing samples since the last call.
-    pub fn take_samples(&mut self) -> Vec<TimingSample> {
-        self.clock.take_samples()
+    pub fn take_timing_samples(&mut self) -> Vec<TimingSample> {
+        self.clock.take_timing_samples()
     }
 
     /// Core cycles counted so far.
-    pub fn cycles(&self) -> u64 {
+    pub fn total_cycles(&self) -> u64 {
         self.clock.total_cycles()
     }
 
     /// Core cycles per TSC tick that CYCs count at from here on; NaN: unknown.
-    pub fn frequency(&self) -> f64 {
+    pub fn cycles_per_tsc_tick(&self) -> f64 {
         self.clock.cycles_per_tick()
     }
 }
@@ -144,35 +148,35 @@ impl EstimatedClock {
     /// Reads ahead to the next packet that gives the time. `uncounted`: cycles of CYCs before `here` that are not
     /// counted yet.
     #[cold]
-    pub fn look_ahead(&mut self, uncounted: u64, here: &ScanPosition<'_>) {
-        let found = find_limits(self, self.reached_time_and_cycles(), uncounted, here);
+    pub fn look_ahead_to_next_time(&mut self, uncounted: u64, here: &ScanPosition<'_>) {
+        let found = find_lookahead_limits(self, self.reached_time_and_cycles(), uncounted, here);
         self.set_lookahead(found);
     }
 
     /// Called before the first packet, at `here`: the time is not later than the first TSC.
     pub fn begin_stream(&mut self, here: &ScanPosition<'_>) {
-        let latest = find_limits(self, self.reached_time_and_cycles(), 0, here).latest;
-        self.begin_by(latest);
+        let latest = find_lookahead_limits(self, self.reached_time_and_cycles(), 0, here).latest;
+        self.begin_no_later_than(latest);
     }
 }
 
 /// Returns the limits between `from` (time and cycles of `clock`) and the next packet that gives the time.
 /// `uncounted`: cycles of CYCs before `here` that are not counted yet.
-fn find_limits(
+fn find_lookahead_limits(
     clock: &EstimatedClock,
     from: (u64, u64),
     uncounted: u64,
     here: &ScanPosition<'_>,
 ) -> LookaheadLimits {
     let mut ahead = PacketClock::for_lookahead_of(clock, here.in_psb_plus, here.off);
-    ahead.clock.apply_cyc(uncounted);
+    ahead.clock.apply_cyc_packet(uncounted);
     let StreamWindow { bytes, base, .. } = here.stream;
-    let mut scanner = Scanner::within(bytes, base, here.offset as usize);
-    scanner.set_block(here.block);
-    let until = scanner.position().saturating_add(DISTANCE);
+    let mut scanner = PacketScanner::for_window(bytes, base, here.offset as usize);
+    scanner.set_block_item_size(here.block);
+    let until = scanner.next_packet_offset().saturating_add(DISTANCE);
     let mut found = LookaheadLimits::default();
     let mut after_cyc = false;
-    while scanner.position() < until {
+    while scanner.next_packet_offset() < until {
         let Some(Ok(packet)) = scanner.next() else {
             break;
         };
@@ -191,7 +195,7 @@ fn find_limits(
         let is_cyc = matches!(packet.kind, PacketKind::Cyc { .. });
         let is_first = found.until == 0;
         if is_first {
-            let Some(latest) = ahead.clock.given_time() else {
+            let Some(latest) = ahead.clock.first_packet_time() else {
                 after_cyc = is_cyc;
                 continue;
             };
@@ -218,7 +222,7 @@ fn find_limits(
         }
     }
     if found.until == 0 {
-        found.until = scanner.position() as u64;
+        found.until = scanner.next_packet_offset() as u64;
     }
     found
 }

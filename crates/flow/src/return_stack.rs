@@ -45,7 +45,7 @@ impl Default for ReturnStack {
 
 impl ReturnStack {
     #[inline(always)]
-    pub fn push_site(&mut self, site: u32) {
+    pub fn push_call_site(&mut self, site: u32) {
         self.sites[self.top as usize % ENTRIES] = site;
         self.top = self.top.wrapping_add(1);
         self.depth = (self.depth + 1).min(ENTRIES as u32);
@@ -66,7 +66,7 @@ impl ReturnStack {
 
     /// The call site on top, if every entry has one (`assign_call_sites`).
     #[inline(always)]
-    pub fn top_site(&self) -> Option<u32> {
+    pub fn top_call_site(&self) -> Option<u32> {
         let top = self.top.wrapping_sub(1) as usize % ENTRIES;
         (self.depth != 0).then_some(self.sites[top])
     }
@@ -139,7 +139,7 @@ impl ReturnStack {
         for back in 1..=self.depth {
             let at = self.top.wrapping_sub(back) as usize % ENTRIES;
             if self.sites[at] == NO_SITE {
-                self.sites[at] = code.add_site(self.ips[at]);
+                self.sites[at] = code.add_call_site(self.ips[at]);
             }
         }
     }
@@ -153,7 +153,7 @@ mod tests {
     fn call_65_drops_the_oldest() {
         let mut stack = ReturnStack::default();
         for site in 0..65 {
-            stack.push_site(site);
+            stack.push_call_site(site);
         }
         for site in (1..65).rev() {
             assert_eq!(stack.pop(), Some(StackEntry::Site(site)));
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn clear_leaves_nothing() {
         let mut stack = ReturnStack::default();
-        stack.push_site(1);
+        stack.push_call_site(1);
         stack.clear();
         assert_eq!(stack.pop(), None);
-        stack.push_site(2);
+        stack.push_call_site(2);
         assert_eq!(stack.pop(), Some(StackEntry::Site(2)));
     }
 
@@ -176,16 +176,16 @@ mod tests {
         let mut one_by_one = ReturnStack::default();
         let mut at_once = ReturnStack::default();
         for site in 0..63 {
-            one_by_one.push_site(site);
-            at_once.push_site(site);
+            one_by_one.push_call_site(site);
+            at_once.push_call_site(site);
         }
         for site in 100..103 {
-            one_by_one.push_site(site);
+            one_by_one.push_call_site(site);
         }
         one_by_one.drop_top();
         one_by_one.drop_top();
         at_once.make_room(3);
-        at_once.push_site(100);
+        at_once.push_call_site(100);
         loop {
             let entry = one_by_one.pop();
             assert_eq!(at_once.pop(), entry);
@@ -199,8 +199,8 @@ mod tests {
     fn an_empty_stack_drops_nothing() {
         let mut stack = ReturnStack::default();
         stack.drop_top();
-        assert_eq!(stack.top_site(), None);
-        stack.push_site(3);
-        assert_eq!(stack.top_site(), Some(3));
+        assert_eq!(stack.top_call_site(), None);
+        stack.push_call_site(3);
+        assert_eq!(stack.top_call_site(), Some(3));
     }
 }

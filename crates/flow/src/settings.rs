@@ -5,7 +5,7 @@
 //! an unknown processor only those errata apply that the packets themselves show, or that lose instructions and invent
 //! none: a loss is better than an invented path.
 
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 use crate::time::TimeSettings;
 use crate::totals::DEFAULT_MAX_COUNTERS;
@@ -52,14 +52,14 @@ pub struct Settings {
     /// cache is emptied before the next packet. Results do not depend on it.
     pub cache_limit: usize,
     /// The processor that wrote the stream, if it is known: it decides which errata apply.
-    pub cpu: Option<Cpu>,
+    pub cpu: Option<CpuModel>,
     pub ranges: FilterRanges,
     /// The state at the beginning of the stream; `None`: unknown, and decoding starts at the first PSB.
     pub start: Option<InitialState>,
     pub transitions: TransitionLimits,
     /// Limit of the runs, and of the edges, that have their own counter in `Totals`.
     pub max_counters: usize,
-    /// Rows have the number of the last timing sample as their time (`Decoder::take_samples`).
+    /// Rows have the number of the last timing sample as their time (`Decoder::take_timing_samples`).
     pub timing_samples: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Settings {
 pub struct InitialState {
     /// The next instruction; `None`: tracing is off.
     pub ip: Option<u64>,
-    pub mode: Mode,
+    pub mode: CodeMode,
     /// LastIP (section 33.4.2.2).
     pub last_ip: u64,
 }
@@ -110,7 +110,7 @@ impl Default for TransitionLimits {
 impl Settings {
     /// Returns the settings of one of `threads` decoders of a stream: together they use as much memory for code and
     /// transitions as one decoder, but each at least a quarter of that.
-    pub(crate) fn of_one_in(&self, threads: usize) -> Settings {
+    pub(crate) fn for_one_of_threads(&self, threads: usize) -> Settings {
         let part = threads.clamp(1, 4);
         Settings {
             cache_limit: self.cache_limit / part,
@@ -142,7 +142,7 @@ impl Default for Settings {
 
 /// DisplayFamily, DisplayModel and stepping of an Intel processor (CPUID.01H:EAX).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Cpu {
+pub struct CpuModel {
     pub family: u16,
     pub model: u16,
     pub stepping: u8,
@@ -179,7 +179,7 @@ pub struct ErratumSet {
     known: bool,
 }
 
-const fn set_of(errata: &[Erratum]) -> u16 {
+const fn erratum_bits(errata: &[Erratum]) -> u16 {
     let mut set = 0;
     let mut index = 0;
     while index < errata.len() {
@@ -190,7 +190,7 @@ const fn set_of(errata: &[Erratum]) -> u16 {
 }
 
 /// The packets show these, or assuming them loses instructions and invents none.
-const SAFE: u16 = set_of(&[
+const SAFE: u16 = erratum_bits(&[
     Erratum::Bdm70,
     Erratum::Skd007,
     Erratum::Skl014,
@@ -198,24 +198,24 @@ const SAFE: u16 = set_of(&[
     Erratum::Apl11,
 ]);
 
-const BROADWELL: u16 = set_of(&[Erratum::Bdm64, Erratum::Bdm70]);
-const SKYLAKE: u16 = set_of(&[
+const BROADWELL: u16 = erratum_bits(&[Erratum::Bdm64, Erratum::Bdm70]);
+const SKYLAKE: u16 = erratum_bits(&[
     Erratum::Bdm70,
     Erratum::Skd007,
     Erratum::Skd010,
     Erratum::Skd022,
     Erratum::Skl014,
 ]);
-const ICE_LAKE: u16 = set_of(&[Erratum::Bdm70, Erratum::Skd022, Erratum::Skl014]);
-const SERVER: u16 = ICE_LAKE | set_of(&[Erratum::Skz84]);
-const LATER_SERVER: u16 = set_of(&[Erratum::Bdm70, Erratum::Skd022, Erratum::Skz84]);
-const HYBRID: u16 = set_of(&[Erratum::Bdm70, Erratum::Skd022, Erratum::Apl11]);
-const GOLDMONT: u16 = set_of(&[Erratum::Apl11, Erratum::Apl12]);
-const ATOM: u16 = set_of(&[Erratum::Apl11]);
+const ICE_LAKE: u16 = erratum_bits(&[Erratum::Bdm70, Erratum::Skd022, Erratum::Skl014]);
+const SERVER: u16 = ICE_LAKE | erratum_bits(&[Erratum::Skz84]);
+const LATER_SERVER: u16 = erratum_bits(&[Erratum::Bdm70, Erratum::Skd022, Erratum::Skz84]);
+const HYBRID: u16 = erratum_bits(&[Erratum::Bdm70, Erratum::Skd022, Erratum::Apl11]);
+const GOLDMONT: u16 = erratum_bits(&[Erratum::Apl11, Erratum::Apl12]);
+const ATOM: u16 = erratum_bits(&[Erratum::Apl11]);
 
 impl ErratumSet {
     /// Returns the errata of a processor; `None`: it is unknown.
-    pub fn for_cpu(cpu: Option<Cpu>) -> ErratumSet {
+    pub fn for_cpu(cpu: Option<CpuModel>) -> ErratumSet {
         let set = cpu.and_then(|cpu| match (cpu.family, cpu.model) {
             (6, 0x3d | 0x47 | 0x4f | 0x56) => Some(BROADWELL),
             (6, 0x4e | 0x5e | 0x8e | 0x9e | 0xa5 | 0xa6) => Some(SKYLAKE),
@@ -243,7 +243,7 @@ impl ErratumSet {
     }
 
     /// Whether the processor is one whose errata are listed.
-    pub fn is_known(self) -> bool {
+    pub fn is_processor_known(self) -> bool {
         self.known
     }
 }

@@ -6,7 +6,7 @@
 //! only counts gets transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one
 //! with `SinkNeeds::Interpreter` gets none at all.
 
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 use crate::backpressure::UnreportedPath;
 use crate::event::Event;
@@ -53,8 +53,8 @@ pub struct RunFragment<'a> {
     /// `hash::K` to the power of the number of instructions.
     pub factor: u64,
     /// Mode in which the instructions were decoded.
-    pub mode: Mode,
-    /// Index of the address space's view in `Spaces`; 0 is the default.
+    pub mode: CodeMode,
+    /// Index of the address space's view in `AddressSpaces`; 0 is the default.
     pub space: u32,
 }
 
@@ -81,7 +81,7 @@ pub enum SinkNeeds {
     Totals,
     /// Everything in order, as whole transitions.
     Order,
-    /// How often each transition was taken, by `Sink::transition_count` whenever decoding pauses.
+    /// How often each transition was taken, by `Sink::add_transition_count` whenever decoding pauses.
     TransitionCounts,
 }
 
@@ -89,7 +89,7 @@ pub enum SinkNeeds {
 pub trait TakenTransition {
     /// Identifies the transition within its generation.
     fn transition_id(&self) -> u32;
-    fn generation(&self) -> u32;
+    fn transition_generation(&self) -> u32;
     /// Stream offset of its first packet.
     fn first_packet_offset(&self) -> u64;
     /// Times before and after its first branch, as for `Sink::extend_run`.
@@ -113,7 +113,7 @@ pub struct LoggedTransition {
 /// Transitions that were taken one after the other.
 pub trait TakenTransitions {
     /// The generation of all of them.
-    fn generation(&self) -> u32;
+    fn transition_generation(&self) -> u32;
     fn logged_transitions(&self) -> &[LoggedTransition];
     /// The address space of all of them.
     fn address_space_index(&self) -> u32;
@@ -197,7 +197,7 @@ pub trait Sink {
         }
     }
     /// A transition was taken `times` times since the last call for it (`SinkNeeds::TransitionCounts`).
-    fn transition_count(&mut self, transition: &impl TakenTransition, times: u64)
+    fn add_transition_count(&mut self, transition: &impl TakenTransition, times: u64)
     where
         Self: Sized,
     {
@@ -206,7 +206,7 @@ pub trait Sink {
         }
     }
     /// Does as `add_edge`, `times` times: counts of removed transitions (`SinkNeeds::TransitionCounts`).
-    fn counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {
+    fn add_counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {
         for _ in 0..times {
             self.add_edge(from, to, kind);
         }

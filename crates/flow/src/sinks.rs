@@ -12,9 +12,9 @@ mod hashed_runs;
 mod instructions;
 mod runs;
 
-pub use block_ids::{Block, BlockIdColumns, BlockIdSink, BlockTable};
+pub use block_ids::{BlockIdColumns, BlockIdSink, BlockTable, InstructionBlock};
 pub use branches::{BranchColumns, BranchSink};
 pub use column_sink::{ColumnSink, OrderedSink};
 pub use hashed_runs::{HashedRun, HashedRunColumns, HashedRunSink};
 pub use instructions::{InstructionColumns, InstructionSink};
-pub use runs::{PlacedEvent, Run, RunColumns, RunSink};
+pub use runs::{InstructionRun, PositionedEvent, RunColumns, RunSink};

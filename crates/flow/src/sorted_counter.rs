@@ -23,7 +23,7 @@ const MIN_RADIX_SORT: usize = 1 << 8;
 
 /// A key that is sorted by its first number, mostly an address, before the rest.
 pub(crate) trait CounterKey: Copy + Default + Ord {
-    fn sort_number(self) -> u64;
+    fn primary_sort_key(self) -> u64;
 
     /// Which of the [`KINDS`] of keys it is: keys without a counter are summed by kind.
     fn key_kind(self) -> u8 {
@@ -35,25 +35,25 @@ pub(crate) trait CounterKey: Copy + Default + Ord {
 pub(crate) const KINDS: usize = 16;
 
 impl CounterKey for (u32, u32) {
-    fn sort_number(self) -> u64 {
+    fn primary_sort_key(self) -> u64 {
         self.0.into()
     }
 }
 
 impl CounterKey for (u32, u64) {
-    fn sort_number(self) -> u64 {
+    fn primary_sort_key(self) -> u64 {
         self.0.into()
     }
 }
 
 impl CounterKey for (u64, u32) {
-    fn sort_number(self) -> u64 {
+    fn primary_sort_key(self) -> u64 {
         self.0
     }
 }
 
 impl CounterKey for (u64, u64, u8) {
-    fn sort_number(self) -> u64 {
+    fn primary_sort_key(self) -> u64 {
         self.0
     }
 
@@ -88,7 +88,7 @@ impl<K> Default for SortedCounter<K> {
 
 impl<K: CounterKey> SortedCounter<K> {
     /// Limits the number of counters, from the next consolidation on.
-    pub fn limit_keys(&mut self, max_keys: usize) {
+    pub fn limit_key_count(&mut self, max_keys: usize) {
         self.max_keys = max_keys;
     }
 
@@ -99,13 +99,13 @@ impl<K: CounterKey> SortedCounter<K> {
             return;
         }
         if self.pending.len() >= self.sorted.len() / 8 + MAX_PENDING {
-            self.consolidate();
+            self.consolidate_counts();
         }
         self.pending.push((key, count));
     }
 
     /// Adds all counts of another counter.
-    pub fn merge(&mut self, mut other: SortedCounter<K>) {
+    pub fn merge_counter(&mut self, mut other: SortedCounter<K>) {
         for (sum, added) in self.uncounted.iter_mut().zip(other.uncounted) {
             *sum = sum.wrapping_add(added);
         }
@@ -121,20 +121,20 @@ impl<K: CounterKey> SortedCounter<K> {
         }
         // A pass over all counters does not pay for a short list.
         if other.sorted.len() > self.sorted.len() / 4 {
-            self.merge_sorted(&take(&mut other.sorted));
+            self.merge_sorted_counts(&take(&mut other.sorted));
         }
-        self.apply_limit();
+        self.apply_key_limit();
         for (key, count) in other.sorted.into_iter().chain(other.pending) {
             self.add(key, count);
         }
     }
 
     /// Subtracts all counts of another counter. Both must have been unlimited since those counts were added.
-    pub fn subtract(&mut self, mut other: SortedCounter<K>) {
+    pub fn subtract_counter(&mut self, mut other: SortedCounter<K>) {
         let all = other.sorted.iter_mut().chain(&mut other.pending);
         all.for_each(|(_, count)| *count = count.wrapping_neg());
         other.uncounted = other.uncounted.map(u64::wrapping_neg);
-        self.merge(other);
+        self.merge_counter(other);
     }
 
     /// Whether nothing was added.
@@ -147,47 +147,47 @@ impl<K: CounterKey> SortedCounter<K> {
         self.sorted.len() + self.pending.len()
     }
 
-    /// Counts of keys without a counter, by kind; complete after `sorted`.
+    /// Counts of keys without a counter, by kind; complete after `sorted_counts`.
     pub fn counts_beyond_limit(&self) -> [u64; KINDS] {
         self.uncounted
     }
 
     /// The keys with a counter, in order, and their counts.
-    pub fn sorted(&mut self) -> &[(K, u64)] {
-        self.consolidate();
+    pub fn sorted_counts(&mut self) -> &[(K, u64)] {
+        self.consolidate_counts();
         // Mostly nothing is added after this call; the list takes an eighth of all memory.
         self.pending = Vec::new();
         &self.sorted
     }
 
-    /// As `sorted`.
-    pub fn into_sorted(mut self) -> Vec<(K, u64)> {
-        self.consolidate();
+    /// As `sorted_counts`.
+    pub fn into_sorted_counts(mut self) -> Vec<(K, u64)> {
+        self.consolidate_counts();
         self.sorted
     }
 
-    fn consolidate(&mut self) {
+    fn consolidate_counts(&mut self) {
         sort_and_sum(&mut self.pending);
         if self.sorted.is_empty() {
             swap(&mut self.sorted, &mut self.pending);
         }
         let mut pending = take(&mut self.pending);
-        self.merge_sorted(&pending);
+        self.merge_sorted_counts(&pending);
         pending.clear();
         self.pending = pending;
-        self.apply_limit();
+        self.apply_key_limit();
     }
 
     /// Merges sorted counts, each key once.
-    fn merge_sorted(&mut self, added: &[(K, u64)]) {
-        if merge_into(&mut self.sorted, added, self.max_keys, &mut self.uncounted) {
+    fn merge_sorted_counts(&mut self, added: &[(K, u64)]) {
+        if merge_sorted_into(&mut self.sorted, added, self.max_keys, &mut self.uncounted) {
             let largest = self.sorted.last().map(|&(key, _)| key);
             self.largest_key = self.largest_key.min(largest).or(largest);
         }
     }
 
     /// Removes the counters of keys beyond the limit and adds them to the sums.
-    fn apply_limit(&mut self) {
+    fn apply_key_limit(&mut self) {
         let kept_len = |largest| self.sorted.partition_point(|&(key, _)| key <= largest);
         let kept_len = self.largest_key.map_or(self.sorted.len(), kept_len);
         if kept_len > self.max_keys {
@@ -207,7 +207,7 @@ fn add_uncounted<K: CounterKey>(uncounted: &mut [u64; KINDS], key: K, count: u64
 
 /// Sorts counts, sums those of equal keys, and removes zeros.
 fn sort_and_sum<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
-    sort(counts);
+    sort_by_key(counts);
     counts.dedup_by(|next, kept| {
         let same = next.0 == kept.0;
         if same {
@@ -220,7 +220,7 @@ fn sort_and_sum<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
 
 /// Merges sorted counts into sorted counts, in start from the back, with no added memory than needed. Adds what is
 /// beyond the first `max_keys` keys to `beyond`; returns whether there is any.
-fn merge_into<K: CounterKey>(
+fn merge_sorted_into<K: CounterKey>(
     all: &mut Vec<(K, u64)>,
     added: &[(K, u64)],
     max_keys: usize,
@@ -274,15 +274,15 @@ fn merge_into<K: CounterKey>(
     is_cut
 }
 
-fn sort<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
+fn sort_by_key<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
     if counts.len() < MIN_RADIX_SORT {
         counts.sort_unstable_by_key(|&(key, _)| key);
         return;
     }
-    let first = counts[0].0.sort_number();
-    let differ = counts
-        .iter()
-        .fold(0, |differ, &(key, _)| differ | key.sort_number() ^ first);
+    let first = counts[0].0.primary_sort_key();
+    let differ = counts.iter().fold(0, |differ, &(key, _)| {
+        differ | key.primary_sort_key() ^ first
+    });
     let mut to = vec![(K::default(), 0); counts.len()];
     for shift in (0..u64::BITS).step_by(DIGIT_BITS as usize) {
         if differ >> shift & DIGIT_MASK != 0 {
@@ -290,7 +290,9 @@ fn sort<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
             swap(counts, &mut to);
         }
     }
-    for same in counts.chunk_by_mut(|one, next| one.0.sort_number() == next.0.sort_number()) {
+    for same in
+        counts.chunk_by_mut(|one, next| one.0.primary_sort_key() == next.0.primary_sort_key())
+    {
         if same.len() > 1 {
             same.sort_unstable_by_key(|&(key, _)| key);
         }
@@ -299,7 +301,7 @@ fn sort<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
 
 /// Sorts by one digit, stably.
 fn sort_by_digit<K: CounterKey>(from: &[(K, u64)], to: &mut [(K, u64)], shift: u32) {
-    let digit = |key: K| (key.sort_number() >> shift & DIGIT_MASK) as usize;
+    let digit = |key: K| (key.primary_sort_key() >> shift & DIGIT_MASK) as usize;
     let mut starts = [0; 1 << DIGIT_BITS];
     for &(key, _) in from {
         starts[digit(key)] += 1;
@@ -345,11 +347,11 @@ mod tests {
             }
             prop_assert!(counter.sorted.len() <= 45 && counter.pending.len() <= 45 / 8 + MAX_PENDING);
             let mut all = SortedCounter::default();
-            all.subtract(off);
-            all.merge(counter);
+            all.subtract_counter(off);
+            all.merge_counter(counter);
             let expected: Vec<((u64, u32), u64)> = map.into_iter().filter(|&(_, count)| count != 0).collect();
-            prop_assert_eq!(all.sorted(), &expected[..]);
-            prop_assert_eq!(all.into_sorted(), expected);
+            prop_assert_eq!(all.sorted_counts(), &expected[..]);
+            prop_assert_eq!(all.into_sorted_counts(), expected);
         }
 
         #[test]
@@ -362,34 +364,34 @@ mod tests {
             discarded in prop::collection::vec(((0..9u64, 0..2u64, 0..KINDS as u8), 1..3u64), 0..60),
         ) {
             let (mut all, mut map) = (SortedCounter::default(), BTreeMap::new());
-            all.limit_keys(max_keys);
+            all.limit_key_count(max_keys);
             for (part, look) in parts.iter().zip(&looks[1..]) {
                 let mut counter = SortedCounter::default();
-                counter.limit_keys(max_keys);
+                counter.limit_key_count(max_keys);
                 for &(key, count) in part {
                     counter.add(key, count);
                     *map.entry(key).or_insert(0) += count;
                     if *look {
-                        counter.sorted();
+                        counter.sorted_counts();
                     }
                 }
-                all.merge(counter);
+                all.merge_counter(counter);
             }
             // Counts that are subtracted before the limit applies leave nothing.
-            all.limit_keys(usize::MAX);
+            all.limit_key_count(usize::MAX);
             let mut off = SortedCounter::default();
             for (key, count) in discarded {
                 all.add(key, count);
                 off.add(key, count);
             }
             if looks[0] {
-                all.sorted();
+                all.sorted_counts();
             }
-            all.subtract(off);
-            all.limit_keys(max_keys);
+            all.subtract_counter(off);
+            all.limit_key_count(max_keys);
             let sums: Vec<_> = map.into_iter().collect();
             let (kept, rest) = sums.split_at(max_keys.min(sums.len()));
-            prop_assert_eq!(all.sorted(), kept);
+            prop_assert_eq!(all.sorted_counts(), kept);
             let mut uncounted = [0; KINDS];
             rest.iter().for_each(|&((_, _, kind), count)| uncounted[usize::from(kind)] += count);
             prop_assert_eq!(all.counts_beyond_limit(), uncounted);
@@ -408,7 +410,7 @@ mod tests {
             let more: Vec<_> = more.into_iter().map(lasting).collect();
             let mut all: Vec<((u64, u32), u64)> = some.clone().into_iter().collect();
             let mut rest = [0; KINDS];
-            let is_cut = merge_into(&mut all, &more, max_keys.unwrap_or(usize::MAX), &mut rest);
+            let is_cut = merge_sorted_into(&mut all, &more, max_keys.unwrap_or(usize::MAX), &mut rest);
             let mut sums = some;
             for (key, count) in more {
                 let sum = sums.entry(key).or_insert(0);

@@ -70,12 +70,12 @@ impl Default for GuestTsc {
 }
 
 impl GuestTsc {
-    pub(crate) fn of_host(self, host: u64) -> u64 {
+    pub(crate) fn host_to_guest(self, host: u64) -> u64 {
         let scaled = (u128::from(host) * u128::from(self.multiplier)) >> 48;
         (scaled as u64).wrapping_add(self.offset)
     }
 
-    pub(crate) fn to_host(self, guest: u64) -> u64 {
+    pub(crate) fn guest_to_host(self, guest: u64) -> u64 {
         let scaled = u128::from(guest.wrapping_sub(self.offset)) << 48;
         u64::try_from(scaled / u128::from(self.multiplier)).unwrap_or(u64::MAX)
     }
@@ -202,7 +202,7 @@ impl EstimatedClock {
     }
 
     /// Returns the timing samples since the last call.
-    pub fn take_samples(&mut self) -> Vec<TimingSample> {
+    pub fn take_timing_samples(&mut self) -> Vec<TimingSample> {
         let samples = self.samples.as_mut();
         samples.map_or_else(Vec::new, |samples| std::mem::take(&mut samples.waiting))
     }
@@ -237,10 +237,12 @@ impl EstimatedClock {
 
     /// `alone`: not within the PSB+ of a program that is traced. Such a TSC comes when nothing may have been counted
     /// for a while (section 33.3.6), and so does one in a PSB+ before which MTCs are missing.
-    pub fn apply_tsc(&mut self, payload: u64, alone: bool) {
+    pub fn apply_tsc_packet(&mut self, payload: u64, alone: bool) {
         let guest = self.settings.guest;
         let time = match self.in_guest {
-            true => guest.to_host(nearest_full_tsc(payload, guest.of_host(self.by_rate))),
+            true => {
+                guest.guest_to_host(nearest_full_tsc(payload, guest.host_to_guest(self.by_rate)))
+            }
             false => nearest_full_tsc(payload, self.by_rate),
         };
         if !alone && !self.has_missed_mtcs(time) {
@@ -252,19 +254,19 @@ impl EstimatedClock {
             }
             self.span += 1;
         }
-        self.set(time);
+        self.set_time(time);
         self.tsc = time;
         self.is_time_given = true;
         self.crystal = CrystalClock::Unknown;
     }
 
-    pub fn apply_tma(&mut self, ctc: u16, fast_counter: u16) {
+    pub fn apply_tma_packet(&mut self, ctc: u16, fast_counter: u16) {
         let edge = self.tsc.saturating_sub(u64::from(fast_counter));
         self.crystal = CrystalClock::Tma { edge, ctc };
     }
 
     /// Returns whether the MTC gave the time.
-    pub fn apply_mtc(&mut self, ctc: u8) -> bool {
+    pub fn apply_mtc_packet(&mut self, ctc: u8) -> bool {
         let shift = self.settings.mtc_freq;
         let next = match self.crystal {
             // A period begins now; its time is an estimate.
@@ -318,7 +320,7 @@ impl EstimatedClock {
             self.set_time_from_packet(time);
         } else {
             self.measure_rate(time);
-            self.set(time);
+            self.set_time(time);
         }
         true
     }
@@ -346,7 +348,7 @@ impl EstimatedClock {
         u64::try_from(span).ok()
     }
 
-    pub fn apply_cbr(&mut self, ratio: u8) {
+    pub fn apply_cbr_packet(&mut self, ratio: u8) {
         // the first CBR reports the ratio that was in force before it
         if self.ratio != ratio && self.ratio != 0 {
             self.rate = None;
@@ -356,7 +358,7 @@ impl EstimatedClock {
         self.ratio = ratio;
     }
 
-    pub fn apply_cyc(&mut self, cycles: u64) {
+    pub fn apply_cyc_packet(&mut self, cycles: u64) {
         self.total_cycles = self.total_cycles.saturating_add(cycles);
         self.cycles = self.cycles.saturating_add(cycles);
         let estimate = self.ticks_per_cycles().map(|(ticks, of)| {
@@ -372,7 +374,7 @@ impl EstimatedClock {
 
     /// Whether a CYC at `offset` needs `look_ahead` before it.
     #[inline]
-    pub fn looks_ahead(&self, offset: u64) -> bool {
+    pub fn needs_lookahead_before_cyc(&self, offset: u64) -> bool {
         self.lookahead.ends_before(offset)
     }
 
@@ -391,7 +393,7 @@ impl EstimatedClock {
     }
 
     /// Called before the first packet. `latest_possible_time`: the time of the first TSC.
-    pub fn begin_by(&mut self, latest: u64) {
+    pub fn begin_no_later_than(&mut self, latest: u64) {
         self.begun = true;
         self.now = self.now.min(latest);
         (self.base, self.known, self.by_rate) = (self.now, self.now, self.now);
@@ -408,7 +410,7 @@ impl EstimatedClock {
     }
 
     /// Returns the time of the first TSC or MTC since this clock went ahead, if there was one.
-    pub fn given_time(&self) -> Option<u64> {
+    pub fn first_packet_time(&self) -> Option<u64> {
         self.is_time_given.then_some(self.known)
     }
 
@@ -431,7 +433,7 @@ impl EstimatedClock {
     }
 
     /// Returns the clock without its statistics.
-    pub fn without_accounts(&self) -> EstimatedClock {
+    pub fn without_statistics(&self) -> EstimatedClock {
         EstimatedClock {
             total_cycles: 0,
             measured: (0, 0),
@@ -442,10 +444,10 @@ impl EstimatedClock {
     }
 
     /// Returns the state from which a speculative segment starts: a timing packet is needed before it means more.
-    pub fn for_later_psb(&self) -> EstimatedClock {
-        let mut clock = self.without_accounts();
+    pub fn known_at_later_psb(&self) -> EstimatedClock {
+        let mut clock = self.without_statistics();
         clock.begun = true;
-        clock.set(self.by_rate);
+        clock.set_time(self.by_rate);
         clock.broken = true;
         clock.crystal = CrystalClock::Unknown;
         clock
@@ -495,7 +497,7 @@ impl EstimatedClock {
         self.lookahead = LookaheadLimits::default();
     }
 
-    fn set(&mut self, time: u64) {
+    fn set_time(&mut self, time: u64) {
         self.set_time_from_packet(time);
         self.base = self.known;
         self.counted = self.cycles != 0;
@@ -522,7 +524,7 @@ fn nearest_full_tsc(payload: u64, to: u64) -> u64 {
 pub(crate) struct ScanPosition<'a> {
     pub stream: StreamWindow<'a>,
     pub offset: u64,
-    /// As `Scanner::block`.
+    /// As `PacketScanner::block_item_size`.
     pub block: Option<u8>,
     /// Within PSB+.
     pub in_psb_plus: bool,
@@ -638,49 +640,49 @@ mod tests {
     #[test]
     fn first_mtc_after_tma() {
         let mut clock = clock(3, (168, 2), 0);
-        clock.apply_tsc(1_000_000, true);
-        clock.apply_tma(0xfff0, 20);
-        clock.apply_mtc(0x01); // CTC 0008H, of which 11 bits are compared: 0008H - 07f0H = 18H
+        clock.apply_tsc_packet(1_000_000, true);
+        clock.apply_tma_packet(0xfff0, 20);
+        clock.apply_mtc_packet(0x01); // CTC 0008H, of which 11 bits are compared: 0008H - 07f0H = 18H
         assert_eq!(clock.estimated_tsc(), 1_000_000 + 0x18 * 84 - 20);
     }
 
     #[test]
     fn mtc_wraps_from_ff_to_00() {
         let mut clock = clock(0, (3, 1), 0);
-        clock.apply_tsc(100, true);
-        clock.apply_tma(0xfe, 0);
-        clock.apply_mtc(0xff);
+        clock.apply_tsc_packet(100, true);
+        clock.apply_tma_packet(0xfe, 0);
+        clock.apply_mtc_packet(0xff);
         assert_eq!(clock.estimated_tsc(), 103);
-        clock.apply_mtc(0x00);
+        clock.apply_mtc_packet(0x00);
         assert_eq!(clock.estimated_tsc(), 106);
-        clock.apply_mtc(0x03); // two were lost
+        clock.apply_mtc_packet(0x03); // two were lost
         assert_eq!(clock.estimated_tsc(), 115);
     }
 
     #[test]
     fn only_the_known_bits_of_a_slow_mtc_are_used() {
         let mut clock = clock(12, (2, 1), 0);
-        clock.apply_tsc(0x10_0000, true);
-        clock.apply_tma(0x0fff, 0);
-        clock.apply_mtc(0x31); // low 16 bits of 31000H are 1000H
+        clock.apply_tsc_packet(0x10_0000, true);
+        clock.apply_tma_packet(0x0fff, 0);
+        clock.apply_mtc_packet(0x31); // low 16 bits of 31000H are 1000H
         assert_eq!(clock.estimated_tsc(), 0x10_0000 + 2);
     }
 
     #[test]
     fn cycles_scale_with_the_ratio() {
         let mut clock = clock(0, (0, 0), 40);
-        clock.apply_tsc(0xa000, true);
-        clock.apply_cyc(4); // no CBR yet: nothing is known
+        clock.apply_tsc_packet(0xa000, true);
+        clock.apply_cyc_packet(4); // no CBR yet: nothing is known
         assert_eq!(clock.estimated_tsc(), 0xa000);
-        clock.apply_tsc(0xa000, true);
-        clock.apply_cbr(20);
-        clock.apply_cyc(4);
+        clock.apply_tsc_packet(0xa000, true);
+        clock.apply_cbr_packet(20);
+        clock.apply_cyc_packet(4);
         assert_eq!(clock.estimated_tsc(), 0xa008);
-        clock.apply_cyc(12);
+        clock.apply_cyc_packet(12);
         assert_eq!(clock.estimated_tsc(), 0xa020);
-        clock.apply_tsc(0xa010, true);
+        clock.apply_tsc_packet(0xa010, true);
         assert_eq!(clock.estimated_tsc(), 0xa020); // does not go back
-        clock.apply_tsc(0xa030, true);
+        clock.apply_tsc_packet(0xa030, true);
         assert_eq!(clock.estimated_tsc(), 0xa030);
         assert_eq!(clock.total_cycles(), 20);
     }
@@ -692,9 +694,9 @@ mod tests {
             start_time,
             ..TimeSettings::default()
         });
-        clock.apply_tsc(0xff_ffff_ffff_fff5, true);
+        clock.apply_tsc_packet(0xff_ffff_ffff_fff5, true);
         assert_eq!(clock.estimated_tsc(), 0x12ff_ffff_ffff_fff5);
-        clock.apply_tsc(0x10, true);
+        clock.apply_tsc_packet(0x10, true);
         assert_eq!(clock.estimated_tsc(), 0x1300_0000_0000_0010);
     }
 }

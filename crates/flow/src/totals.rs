@@ -64,8 +64,8 @@ impl Totals {
 
     /// Changes the limit, from the next consolidation on.
     pub(crate) fn limit_counters(&mut self, max_counters: usize) {
-        self.runs.limit_keys(max_counters);
-        self.edges.limit_keys(max_counters);
+        self.runs.limit_key_count(max_counters);
+        self.edges.limit_key_count(max_counters);
     }
 
     /// Number of counters, and of pending counts.
@@ -75,13 +75,13 @@ impl Totals {
 
     /// Returns how often runs without a counter ran.
     pub fn uncounted_runs(&mut self) -> u64 {
-        self.runs.sorted();
+        self.runs.sorted_counts();
         self.runs.counts_beyond_limit().iter().sum()
     }
 
     /// Returns how often edges without a counter were taken, by [`RunEnd`].
     pub fn uncounted_edges(&mut self) -> [u64; KINDS] {
-        self.edges.sorted();
+        self.edges.sorted_counts();
         self.edges.counts_beyond_limit()
     }
 
@@ -91,52 +91,52 @@ impl Totals {
     }
 
     /// Returns the runs, sorted by start and length.
-    pub fn runs(&mut self) -> Vec<RunTotal> {
+    pub fn sorted_runs(&mut self) -> Vec<RunTotal> {
         self.iter_runs().collect()
     }
 
-    /// As `runs`, without a copy.
+    /// As `sorted_runs`, without a copy.
     pub fn iter_runs(&mut self) -> impl ExactSizeIterator<Item = RunTotal> + Clone + '_ {
         let total = |&((start, instructions), count): &((u64, u32), u64)| RunTotal {
             start,
             instructions,
             count,
         };
-        self.runs.sorted().iter().map(total)
+        self.runs.sorted_counts().iter().map(total)
     }
 
     /// Returns the edges, sorted by source, target and kind.
-    pub fn edges(&mut self) -> Vec<EdgeTotal> {
-        self.edge_rows().collect()
+    pub fn sorted_edges(&mut self) -> Vec<EdgeTotal> {
+        self.iter_edges().collect()
     }
 
-    /// As `edges`, without a copy.
-    pub fn edge_rows(&mut self) -> impl ExactSizeIterator<Item = EdgeTotal> + Clone + '_ {
+    /// As `sorted_edges`, without a copy.
+    pub fn iter_edges(&mut self) -> impl ExactSizeIterator<Item = EdgeTotal> + Clone + '_ {
         let total = |&((from, to, kind), count): &((u64, u64, u8), u64)| EdgeTotal {
             from,
             to,
             kind,
             count,
         };
-        self.edges.sorted().iter().map(total)
+        self.edges.sorted_counts().iter().map(total)
     }
 
     /// Sorts all counters and applies the limit; later reads are fast.
-    pub(crate) fn consolidate(&mut self) {
-        self.runs.sorted();
-        self.edges.sorted();
+    pub(crate) fn consolidate_counters(&mut self) {
+        self.runs.sorted_counts();
+        self.edges.sorted_counts();
     }
 
     /// Adds all counts of other totals.
-    pub fn merge(&mut self, other: Totals) {
-        self.runs.merge(other.runs);
-        self.edges.merge(other.edges);
+    pub fn merge_totals(&mut self, other: Totals) {
+        self.runs.merge_counter(other.runs);
+        self.edges.merge_counter(other.edges);
     }
 
     /// Subtracts totals that were added before.
-    pub(crate) fn subtract(&mut self, other: Totals) {
-        self.runs.subtract(other.runs);
-        self.edges.subtract(other.edges);
+    pub(crate) fn subtract_totals(&mut self, other: Totals) {
+        self.runs.subtract_counter(other.runs);
+        self.edges.subtract_counter(other.edges);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -145,7 +145,7 @@ impl Totals {
 
     /// Calls `add` with source, target, kind and count of each edge.
     pub(crate) fn for_each_edge(self, mut add: impl FnMut(u64, u64, RunEnd, u64)) {
-        for ((from, to, kind), count) in self.edges.into_sorted() {
+        for ((from, to, kind), count) in self.edges.into_sorted_counts() {
             add(from, to, RunEnd::ALL[usize::from(kind)], count);
         }
     }
@@ -181,7 +181,7 @@ impl Sink for Totals {
 
 /// Counts of a stream. Instructions and branches are those that were decoded.
 #[derive(Clone, Debug, Default)]
-pub struct Counts {
+pub struct StreamCounts {
     /// Packets by kind, PSB+ contents included.
     pub packets: [u64; ROWS.len()],
     pub instructions: u64,
@@ -207,21 +207,21 @@ pub struct Counts {
     pub errata: [u64; Erratum::ALL.len()],
 }
 
-impl Counts {
+impl StreamCounts {
     /// Returns the number of packets of one kind.
-    pub fn packets_of(&self, kind: Kind) -> u64 {
+    pub fn packet_count(&self, kind: Kind) -> u64 {
         self.packets.get(kind as usize).copied().unwrap_or(0)
     }
 
     /// Adds the counts of the next part of the stream.
-    pub(crate) fn add(&mut self, more: &Counts) {
+    pub(crate) fn add_counts(&mut self, more: &StreamCounts) {
         for (sum, more) in self.packets.iter_mut().zip(&more.packets) {
             *sum += more;
         }
         for (sum, more) in self.errata.iter_mut().zip(&more.errata) {
             *sum += more;
         }
-        self.add_flow(more);
+        self.add_flow_counts(more);
         self.asynchronous += more.asynchronous;
         self.cycles = self.cycles.saturating_add(more.cycles);
         self.measured.0 = self.measured.0.saturating_add(more.measured.0);
@@ -230,7 +230,7 @@ impl Counts {
     }
 
     /// Adds instructions and branches.
-    pub(crate) fn add_flow(&mut self, more: &Counts) {
+    pub(crate) fn add_flow_counts(&mut self, more: &StreamCounts) {
         self.instructions += more.instructions;
         self.conditional += more.conditional;
         self.indirect += more.indirect;
@@ -239,7 +239,7 @@ impl Counts {
     }
 
     /// Subtracts instructions and branches that were added before.
-    pub(crate) fn subtract_flow(&mut self, less: &Counts) {
+    pub(crate) fn subtract_flow_counts(&mut self, less: &StreamCounts) {
         self.instructions -= less.instructions;
         self.conditional -= less.conditional;
         self.indirect -= less.indirect;

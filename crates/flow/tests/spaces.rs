@@ -5,12 +5,12 @@ mod support;
 
 use proptest::prelude::*;
 use rtit_flow::{
-    add_saturating, BitmapHash, BranchSink, ByteStatus, CountingSink, EdgeCounter, EdgeFilter,
-    EdgeTotal, HashedRunColumns, InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig,
-    ReusableDecoder, RunColumns, RunEnd, RunSink, Settings, SpaceKey, Spaces, Span, StreamDecoder,
-    TransitionLimits,
+    add_saturating_at_255, AddressSpaces, BitmapHash, BranchSink, ByteStatus, CountingSink,
+    EdgeCounter, EdgeFilter, EdgeTotal, HashedRunColumns, InstructionSink, LedgerSpan,
+    OrderedDecoder, OrderedSink, ParallelConfig, ReusableDecoder, RunColumns, RunEnd, RunSink,
+    Settings, SpaceKey, StreamDecoder, TransitionLimits,
 };
-use rtit_image::{Space, View};
+use rtit_image::{Space, SpaceView};
 use support::eager_fusion;
 
 const BASE: u64 = 0x1000;
@@ -28,34 +28,34 @@ type Change = (u64, usize, Vec<usize>);
 
 /// The program of one space: the fill of its slots, and later changes, in order of time.
 #[derive(Clone, Debug)]
-struct Program {
+struct SpaceProgram {
     fill: Vec<Vec<usize>>,
     changes: Vec<Change>,
 }
 
-impl Program {
+impl SpaceProgram {
     /// Sets the fill of a slot from the beginning on.
-    fn set(&mut self, slot: usize, fill: Vec<usize>) {
+    fn set_slot_fill(&mut self, slot: usize, fill: Vec<usize>) {
         self.fill[slot] = fill;
     }
 
     /// The bytes of a slot: from the first up to the second.
-    fn range(slot: usize) -> (u64, u64) {
+    fn slot_range(slot: usize) -> (u64, u64) {
         let start = BASE + (slot * SLOT) as u64;
         (start, start + SLOT as u64)
     }
 
-    fn filled(&self, slot: usize, now: u64) -> &[usize] {
+    fn slot_fill_at(&self, slot: usize, now: u64) -> &[usize] {
         let mut changes = self.changes.iter().rev();
         let last = changes.find(|(since, which, _)| *since <= now && *which == slot);
         last.map_or(&self.fill[slot], |(_, _, fill)| fill)
     }
 
     /// The instructions of a slot as (offset, fill).
-    fn slot(&self, slot: usize, now: u64) -> Vec<(usize, usize)> {
+    fn slot_instructions(&self, slot: usize, now: u64) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         let mut at = 0;
-        for &fill in self.filled(slot, now).iter().cycle() {
+        for &fill in self.slot_fill_at(slot, now).iter().cycle() {
             let room = SLOT - MOV_CR3.len() - 2 - at;
             let fill = if FILL[fill].len() > room { 0 } else { fill };
             if room == 0 {
@@ -68,15 +68,15 @@ impl Program {
     }
 
     /// Returns the code of a slot, up to its MOV CR3.
-    fn code(&self, slot: usize, now: u64) -> Vec<u8> {
-        let fills = self.slot(slot, now).into_iter();
+    fn slot_code(&self, slot: usize, now: u64) -> Vec<u8> {
+        let fills = self.slot_instructions(slot, now).into_iter();
         fills.flat_map(|(_, fill)| FILL[fill]).copied().collect()
     }
 
-    fn view(&self) -> View {
+    fn program_view(&self) -> SpaceView {
         let mut code = Vec::new();
         for slot in 0..SLOTS {
-            code.extend(self.code(slot, 0));
+            code.extend(self.slot_code(slot, 0));
             code.extend(MOV_CR3);
             code.extend([0x90; 2]);
         }
@@ -84,47 +84,54 @@ impl Program {
         code.extend([0xe9]);
         code.extend((-(code.len() as i32) - 4).to_le_bytes());
         let mut space = Space::new();
-        space.map(0, BASE, code.as_slice().into());
+        space.map_bytes(0, BASE, code.as_slice().into());
         for (since, slot, _) in &self.changes {
-            space.poke(*since, Self::range(*slot).0, &self.code(*slot, *since));
+            space.overwrite_bytes(
+                *since,
+                Self::slot_range(*slot).0,
+                &self.slot_code(*slot, *since),
+            );
         }
-        space.view()
+        space.view_at_start()
     }
 }
 
-fn fill() -> impl Strategy<Value = Vec<usize>> {
+fn slot_fills() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(0..FILL.len(), 1..20)
 }
 
-fn programs() -> impl Strategy<Value = Vec<Program>> {
+fn programs() -> impl Strategy<Value = Vec<SpaceProgram>> {
     programs_that_change(0, 1)
 }
 
 /// Programs with at most `max_changes` changes each, all until a time.
-fn programs_that_change(max_changes: usize, until: u64) -> impl Strategy<Value = Vec<Program>> {
-    let changes = prop::collection::vec((1..=until, 0..SLOTS, fill()), 0..=max_changes);
-    let program = (prop::collection::vec(fill(), SLOTS), changes);
+fn programs_that_change(
+    max_changes: usize,
+    until: u64,
+) -> impl Strategy<Value = Vec<SpaceProgram>> {
+    let changes = prop::collection::vec((1..=until, 0..SLOTS, slot_fills()), 0..=max_changes);
+    let program = (prop::collection::vec(slot_fills(), SLOTS), changes);
     let program = program.prop_map(|(fill, mut changes)| {
         changes.sort_by_key(|change| change.0);
         changes.dedup_by_key(|change| (change.0, change.1));
-        Program { fill, changes }
+        SpaceProgram { fill, changes }
     });
     prop::collection::vec(program, 2..4)
 }
 
-fn pip(number: usize) -> Vec<u8> {
+fn pip_packet(number: usize) -> Vec<u8> {
     let cr3_and_nr = (number as u64 + 1) << 8 | (number as u64 & 1);
     let mut bytes = vec![0x02, 0x43];
     bytes.extend(&cr3_and_nr.to_le_bytes()[..6]);
     bytes
 }
 
-fn key(number: usize) -> SpaceKey {
+fn space_key(number: usize) -> SpaceKey {
     SpaceKey::new((number as u64 + 1) << 12, number & 1 != 0, None)
 }
 
 /// Results as short TNTs.
-fn tnts(results: &[bool]) -> Vec<u8> {
+fn tnt_packets(results: &[bool]) -> Vec<u8> {
     results
         .chunks(6)
         .map(|part| {
@@ -137,7 +144,7 @@ fn tnts(results: &[bool]) -> Vec<u8> {
 
 /// The instructions that ran.
 #[derive(Default)]
-struct Executed {
+struct ExecutedInstructions {
     ips: Vec<u64>,
     /// The space of each.
     spaces: Vec<u32>,
@@ -145,26 +152,26 @@ struct Executed {
     branches: Vec<(u64, u32)>,
 }
 
-impl Executed {
-    fn run(&mut self, ip: u64, program: usize) {
+impl ExecutedInstructions {
+    fn run_slot(&mut self, ip: u64, program: usize) {
         self.ips.push(ip);
         self.spaces.push(program as u32 + 1);
     }
 
-    fn branch(&mut self, ip: u64, program: usize) {
+    fn run_branch(&mut self, ip: u64, program: usize) {
         self.branches.push((ip, program as u32 + 1));
     }
 }
 
 /// A PSB+, which may say what time it is.
-fn psb(number: usize, ip: u64, time: Option<u64>) -> Vec<u8> {
+fn psb_plus_at(number: usize, ip: u64, time: Option<u64>) -> Vec<u8> {
     let mut bytes = [0x02, 0x82].repeat(8);
     if let Some(time) = time {
         bytes.push(0x19);
         bytes.extend(&time.to_le_bytes()[..7]);
     }
     bytes.extend([0x99, 0x01]);
-    bytes.extend(pip(number));
+    bytes.extend(pip_packet(number));
     bytes.push(0x7d);
     bytes.extend(&ip.to_le_bytes()[..6]);
     bytes.extend([0x02, 0x23]);
@@ -174,39 +181,40 @@ fn psb(number: usize, ip: u64, time: Option<u64>) -> Vec<u8> {
 /// Reswitches what ran, and its packets. `switches`: the space to which each slot's MOV CR3 switches; after `every` of
 /// them comes a PSB+, and `times` are the times of these.
 fn run(
-    programs: &[Program],
+    programs: &[SpaceProgram],
     switches: &[usize],
     results: &[bool],
     every: usize,
     times: &[u64],
-) -> (Executed, Vec<u8>) {
-    let mut stream = psb(0, BASE, None);
-    let (mut executed, mut now, mut results) = (Executed::default(), 0, results.iter().cycle());
+) -> (ExecutedInstructions, Vec<u8>) {
+    let mut stream = psb_plus_at(0, BASE, None);
+    let (mut executed, mut now, mut results) =
+        (ExecutedInstructions::default(), 0, results.iter().cycle());
     let (mut time, mut times) = (0, times.iter().copied());
     for (index, &next) in switches.iter().enumerate() {
         let slot = index % SLOTS;
         let start = BASE + (slot * SLOT) as u64;
         let mut taken = Vec::new();
-        for (at, fill) in programs[now].slot(slot, time) {
-            executed.run(start + at as u64, now);
+        for (at, fill) in programs[now].slot_instructions(slot, time) {
+            executed.run_slot(start + at as u64, now);
             if fill == JNZ {
-                executed.branch(start + at as u64, now);
+                executed.run_branch(start + at as u64, now);
                 taken.extend(results.next());
             }
         }
-        executed.run(start + SLOT as u64 - 5, now);
-        stream.extend(tnts(&taken));
+        executed.run_slot(start + SLOT as u64 - 5, now);
+        stream.extend(tnt_packets(&taken));
         now = next % programs.len();
-        stream.extend(pip(now));
+        stream.extend(pip_packet(now));
         if index % every == every - 1 {
             let new_time = times.next();
             time = new_time.unwrap_or(time);
-            stream.extend(psb(now, start + SLOT as u64 - 2, new_time));
+            stream.extend(psb_plus_at(now, start + SLOT as u64 - 2, new_time));
         }
-        executed.run(start + SLOT as u64 - 2, now);
+        executed.run_slot(start + SLOT as u64 - 2, now);
         match slot == SLOTS - 1 {
-            true => executed.branch(start + SLOT as u64 - 2, now),
-            false => executed.run(start + SLOT as u64 - 1, now),
+            true => executed.run_branch(start + SLOT as u64 - 2, now),
+            false => executed.run_slot(start + SLOT as u64 - 1, now),
         }
     }
     let at = BASE + (switches.len() % SLOTS * SLOT) as u64;
@@ -214,44 +222,44 @@ fn run(
     (executed, stream)
 }
 
-fn spaces(programs: &[Program]) -> Spaces {
-    let mut spaces = Spaces::new(rtit_image::Space::new().view());
+fn address_spaces_of(programs: &[SpaceProgram]) -> AddressSpaces {
+    let mut spaces = AddressSpaces::new(rtit_image::Space::new().view_at_start());
     for (number, program) in programs.iter().enumerate() {
-        spaces.add_space(key(number), program.view());
+        spaces.add_space(space_key(number), program.program_view());
     }
     spaces
 }
 
 /// Checks that the instructions are those that ran, without a loss.
 fn check_instructions(
-    programs: &[Program],
+    programs: &[SpaceProgram],
     stream: &[u8],
     settings: &Settings,
-    expected: &Executed,
+    expected: &ExecutedInstructions,
 ) -> Result<(), TestCaseError> {
-    let mut flow = StreamDecoder::instructions(stream, spaces(programs), settings);
+    let mut flow = StreamDecoder::for_instructions(stream, address_spaces_of(programs), settings);
     let mut ips = Vec::new();
     while let Some(batch) = flow.next_batch(50) {
         ips.extend(batch.ips);
     }
     prop_assert_eq!(&ips, &expected.ips);
-    let is_exact = |span: &Span| span.status == ByteStatus::Exact;
-    prop_assert!(flow.ledger().spans().iter().all(is_exact));
+    let is_exact = |span: &LedgerSpan| span.status == ByteStatus::Exact;
+    prop_assert!(flow.coverage_ledger().closed_spans().iter().all(is_exact));
     Ok(())
 }
 
 /// All batches of a sink, by one thread or by two.
-fn all<S: OrderedSink>(
+fn all_batches<S: OrderedSink>(
     stream: &[u8],
-    spaces: Spaces,
+    spaces: AddressSpaces,
     settings: &Settings,
     sink: S,
 ) -> [Vec<S::Batch>; 2] {
     let mut flow =
         StreamDecoder::with_sink(stream, spaces.clone(), settings, sink.new_empty_sink());
-    flow.sink_mut().set_limit(7);
+    flow.sink_mut().set_row_limit(7);
     let mut one = Vec::new();
-    while flow.advance() {
+    while flow.decode_until_full() {
         one.push(flow.sink_mut().take_batch());
     }
     one.push(flow.sink_mut().take_batch());
@@ -265,7 +273,7 @@ fn all<S: OrderedSink>(
     let mut flow = OrderedDecoder::new(stream, spaces, settings, config, sink);
     let mut several = Vec::new();
     loop {
-        let has_more = flow.advance(7);
+        let has_more = flow.decode_round(7);
         several.extend(std::iter::from_fn(|| flow.next_batch()));
         if !has_more {
             return [one, several];
@@ -274,7 +282,7 @@ fn all<S: OrderedSink>(
 }
 
 /// A column that is empty where all are 0.
-fn filled(column: &[u32], rows: usize) -> Vec<u32> {
+fn expand_empty_column(column: &[u32], rows: usize) -> Vec<u32> {
     match column.len() {
         0 => vec![0; rows],
         _ => column.to_vec(),
@@ -283,7 +291,7 @@ fn filled(column: &[u32], rows: usize) -> Vec<u32> {
 
 proptest! {
     #[test]
-    fn rows_have_their_space(
+    fn rows_after_a_switch_have_the_current_space(
         programs in programs(),
         switches in prop::collection::vec(0..3_usize, 1..120),
         results in prop::collection::vec(any::<bool>(), 1..50),
@@ -291,29 +299,29 @@ proptest! {
         let (expected, stream) = run(&programs, &switches, &results, 8, &[]);
         for transitions in [TransitionLimits::NONE, TransitionLimits::default()] {
             let settings = Settings { transitions, ..Settings::default() };
-            for batches in all(&stream, spaces(&programs), &settings, InstructionSink::new(false)) {
+            for batches in all_batches(&stream, address_spaces_of(&programs), &settings, InstructionSink::new(false)) {
                 let ips: Vec<u64> = batches.iter().flat_map(|batch| batch.ips.clone()).collect();
                 prop_assert_eq!(&ips, &expected.ips);
                 let found: Vec<u32> =
-                    batches.iter().flat_map(|batch| filled(&batch.space, batch.ips.len())).collect();
+                    batches.iter().flat_map(|batch| expand_empty_column(&batch.space, batch.ips.len())).collect();
                 prop_assert_eq!(&found, &expected.spaces);
             }
-            for batches in all(&stream, spaces(&programs), &settings, RunSink::default()) {
+            for batches in all_batches(&stream, address_spaces_of(&programs), &settings, RunSink::default()) {
                 let found: Vec<u32> = batches
                     .iter()
                     .flat_map(|batch| {
-                        let spaces = filled(&batch.space, batch.start.len());
+                        let spaces = expand_empty_column(&batch.space, batch.start.len());
                         let counts = batch.instructions.clone();
                         spaces.into_iter().zip(counts).flat_map(|(space, count)| vec![space; count as usize])
                     })
                     .collect();
                 prop_assert_eq!(&found, &expected.spaces);
             }
-            for batches in all(&stream, spaces(&programs), &settings, BranchSink::new(false)) {
+            for batches in all_batches(&stream, address_spaces_of(&programs), &settings, BranchSink::new(false)) {
                 let found: Vec<(u64, u32)> = batches
                     .iter()
                     .flat_map(|batch| {
-                        let spaces = filled(&batch.space, batch.from.len());
+                        let spaces = expand_empty_column(&batch.space, batch.from.len());
                         batch.from.clone().into_iter().zip(spaces)
                     })
                     .collect();
@@ -325,7 +333,7 @@ proptest! {
     }
 
     #[test]
-    fn code_is_that_of_the_space_of_the_last_pip(
+    fn code_after_a_pip_is_that_of_its_space(
         programs in programs(),
         switches in prop::collection::vec(0..3_usize, 1..120),
         results in prop::collection::vec(any::<bool>(), 1..50),
@@ -343,29 +351,29 @@ proptest! {
             let settings = Settings { transitions, cache_limit, ..Settings::default() };
             check_instructions(&programs, &stream, &settings, &expected)?;
 
-            let mut flow = StreamDecoder::with_sink(&stream[..], spaces(&programs), &settings, CountingSink);
-            while flow.advance() {}
+            let mut flow = StreamDecoder::with_sink(&stream[..], address_spaces_of(&programs), &settings, CountingSink);
+            while flow.decode_until_full() {}
             prop_assert_eq!(flow.counts().instructions, expected.ips.len() as u64);
 
-            let mut flow = StreamDecoder::for_totals(&stream[..], spaces(&programs), &settings);
-            while flow.advance() {}
-            let runs = flow.totals().runs();
+            let mut flow = StreamDecoder::for_totals(&stream[..], address_spaces_of(&programs), &settings);
+            while flow.decode_until_full() {}
+            let runs = flow.totals().sorted_runs();
             let total: u64 = runs.iter().map(|run| u64::from(run.instructions) * run.count).sum();
             prop_assert_eq!(total, expected.ips.len() as u64);
 
-            let edges = flow.totals().edges();
-            let mut decoder = ReusableDecoder::new(spaces(&programs), &settings);
+            let edges = flow.totals().sorted_edges();
+            let mut decoder = ReusableDecoder::new(address_spaces_of(&programs), &settings);
             let mut hits = EdgeCounter::default();
             for _ in 0..3 {
-                decoder.run(&stream, &mut hits);
+                decoder.decode_whole_stream(&stream, &mut hits);
                 prop_assert_eq!(hits.take_edges(), edges.clone());
                 prop_assert_eq!(decoder.counts().instructions, expected.ips.len() as u64);
             }
 
-            let mut flow = StreamDecoder::new(&stream[..], spaces(&programs), &settings);
+            let mut flow = StreamDecoder::new(&stream[..], address_spaces_of(&programs), &settings);
             let rows: Vec<RunColumns> =
                 std::iter::from_fn(|| flow.next_batch(1 << 20)).collect();
-            let mut flow = StreamDecoder::hashed(&stream[..], spaces(&programs), &settings);
+            let mut flow = StreamDecoder::for_hashed_runs(&stream[..], address_spaces_of(&programs), &settings);
             let runs: Vec<HashedRunColumns> =
                 std::iter::from_fn(|| flow.next_batch(1 << 20)).collect();
             prop_assert_eq!(interpreted.get_or_insert((rows.clone(), runs.clone())), &mut (rows, runs));
@@ -388,7 +396,7 @@ struct StreamPlan {
 }
 
 fn stream_plan() -> impl Strategy<Value = StreamPlan> {
-    let change = (any::<usize>(), 0..SLOTS, fill(), any::<bool>());
+    let change = (any::<usize>(), 0..SLOTS, slot_fills(), any::<bool>());
     let parts = (
         prop::collection::vec(0..3_usize, 1..40),
         prop::collection::vec(any::<bool>(), 1..50),
@@ -412,30 +420,34 @@ fn stream_plan() -> impl Strategy<Value = StreamPlan> {
 #[derive(PartialEq, Debug)]
 struct StreamResults {
     counts: String,
-    spans: Vec<Span>,
+    spans: Vec<LedgerSpan>,
     edges: Vec<EdgeTotal>,
     map: Vec<u8>,
 }
 
-fn interpreted(programs: &[Program], stream: &[u8], settings: &Settings) -> StreamResults {
+fn interpreter_results(
+    programs: &[SpaceProgram],
+    stream: &[u8],
+    settings: &Settings,
+) -> StreamResults {
     let settings = Settings {
         transitions: TransitionLimits::NONE,
         ..*settings
     };
-    let mut flow = StreamDecoder::for_totals(stream, spaces(programs), &settings);
-    while flow.advance() {}
-    let edges = flow.totals().edges();
+    let mut flow = StreamDecoder::for_totals(stream, address_spaces_of(programs), &settings);
+    while flow.decode_until_full() {}
+    let edges = flow.totals().sorted_edges();
     let mut map = vec![0; BITMAP_SIZE];
     for edge in &edges {
         if EdgeFilter::Decided.accepts_edge(RunEnd::ALL[usize::from(edge.kind)]) {
             let at =
                 BitmapHash::Afl.bitmap_slot(edge.from, edge.to, BITMAP_SIZE as u64 - 1) as usize;
-            map[at] = add_saturating(map[at], edge.count);
+            map[at] = add_saturating_at_255(map[at], edge.count);
         }
     }
     StreamResults {
         counts: format!("{:?}", flow.counts()),
-        spans: flow.ledger().spans().to_vec(),
+        spans: flow.coverage_ledger().closed_spans().to_vec(),
         edges,
         map,
     }
@@ -445,7 +457,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn streams_over_changing_code_have_the_results_of_a_new_decoder(
+    fn reused_decoder_over_changed_code_equals_a_new_one(
         mut programs in programs_that_change(4, UNTIL),
         plans in prop::collection::vec(stream_plan(), 1..6),
         eager in any::<bool>(),
@@ -453,14 +465,14 @@ proptest! {
     ) {
         let transitions = if eager { eager_fusion() } else { TransitionLimits::default() };
         let settings = Settings { transitions, cache_limit, ..Settings::default() };
-        let mut decoder = ReusableDecoder::new(spaces(&programs), &settings);
+        let mut decoder = ReusableDecoder::new(address_spaces_of(&programs), &settings);
         let mut hits = EdgeCounter::default();
         for StreamPlan { switches, results, times, change, flip } in plans {
             if let Some((which, slot, fill, all)) = change {
                 let which = which % programs.len();
-                programs[which].set(slot, fill);
-                let (start, end) = if all { (0, u64::MAX) } else { Program::range(slot) };
-                prop_assert!(decoder.forget(spaces(&programs), start, end));
+                programs[which].set_slot_fill(slot, fill);
+                let (start, end) = if all { (0, u64::MAX) } else { SpaceProgram::slot_range(slot) };
+                prop_assert!(decoder.forget_changed_code(address_spaces_of(&programs), start, end));
             }
             let (executed, mut stream) = run(&programs, &switches, &results, 2, &times);
             match flip {
@@ -470,16 +482,16 @@ proptest! {
                 }
                 None => check_instructions(&programs, &stream, &settings, &executed)?,
             }
-            let expected = interpreted(&programs, &stream, &settings);
+            let expected = interpreter_results(&programs, &stream, &settings);
             for _ in 0..2 {
-                decoder.run(&stream, &mut hits);
+                decoder.decode_whole_stream(&stream, &mut hits);
                 let mut map = vec![0; BITMAP_SIZE];
                 hits.for_each_bitmap_slot(BitmapHash::Afl, EdgeFilter::Decided, BITMAP_SIZE as u64 - 1, |at, count| {
-                    map[at as usize] = add_saturating(map[at as usize], count);
+                    map[at as usize] = add_saturating_at_255(map[at as usize], count);
                 });
                 let found = StreamResults {
                     counts: format!("{:?}", decoder.counts()),
-                    spans: decoder.ledger().spans().to_vec(),
+                    spans: decoder.coverage_ledger().closed_spans().to_vec(),
                     edges: hits.take_edges(),
                     map,
                 };

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rtit_flow::{
-    AdditiveDecoder, ByteStatus, CancellationToken, Cause, CountingSink, ErrorClass, FlowError,
-    HashedRunSink, OrderedDecoder, ParallelConfig, PlacedEvent, ReusableDecoder, Run, RunColumns,
-    Settings, Spaces, Span, StreamDecoder,
+    AdditiveDecoder, AddressSpaces, ByteStatus, CancellationToken, CountingSink, ErrorCause,
+    ErrorClass, FlowError, HashedRunSink, InstructionRun, LedgerSpan, OrderedDecoder,
+    ParallelConfig, PositionedEvent, ReusableDecoder, RunColumns, Settings, StreamDecoder,
 };
-use rtit_image::View;
+use rtit_image::SpaceView;
 use rtit_packet::PacketError;
-use support::{psb_plus, stream_at, GrowingStream};
+use support::{psb_plus, stream_from_ip, GrowingStream};
 
 const BASE: u64 = 0x1000;
 
@@ -36,22 +36,22 @@ const PGE: u8 = 0x11;
 const PGD: u8 = 0x01;
 const FUP: u8 = 0x1d;
 
-fn view_of(code: &[u8]) -> View {
+fn view_of_code(code: &[u8]) -> SpaceView {
     let mut space = rtit_image::Space::new();
-    space.map(0, BASE, code.into());
-    space.view()
+    space.map_bytes(0, BASE, code.into());
+    space.view_at_start()
 }
 
-fn ips(stream: &[u8], view: View) -> (Vec<u64>, Vec<Span>) {
-    let mut flow = StreamDecoder::instructions(stream, view, &Settings::default());
+fn decode_ips(stream: &[u8], view: SpaceView) -> (Vec<u64>, Vec<LedgerSpan>) {
+    let mut flow = StreamDecoder::for_instructions(stream, view, &Settings::default());
     let mut all = Vec::new();
     while let Some(batch) = flow.next_batch(7) {
         all.extend(batch.ips);
     }
-    (all, flow.ledger().spans().to_vec())
+    (all, flow.coverage_ledger().closed_spans().to_vec())
 }
 
-fn causes(spans: &[Span]) -> Vec<Cause> {
+fn error_causes(spans: &[LedgerSpan]) -> Vec<ErrorCause> {
     spans
         .iter()
         .filter_map(|span| span.error)
@@ -60,13 +60,13 @@ fn causes(spans: &[Span]) -> Vec<Cause> {
 }
 
 #[test]
-fn compressed_return_goes_to_its_call() {
+fn compressed_return_continues_after_its_call() {
     // ret, jnz taken, jnz not taken; call rax -> 1010; syscall leaves
     let mut stream = psb_plus(Some(0x1000));
     stream.push(0x1c);
     stream.extend(ip_packet(TIP, 0x1010));
     stream.push(0x01);
-    let (ips, spans) = ips(&stream, view_of(CODE));
+    let (ips, spans) = decode_ips(&stream, view_of_code(CODE));
     assert_eq!(
         ips,
         [0x1000, 0x100e, 0x100f, 0x1005, 0x1009, 0x100b, 0x1010]
@@ -79,9 +79,12 @@ fn compressed_return_goes_to_its_call() {
 fn endless_loop_is_an_error() {
     let mut stream = psb_plus(Some(0x1012));
     stream.push(0x06);
-    let (ips, spans) = ips(&stream, view_of(CODE));
+    let (ips, spans) = decode_ips(&stream, view_of_code(CODE));
     assert_eq!(ips, []);
-    assert_eq!(causes(&spans), [Cause::EndlessLoop { ip: 0x1012 }]);
+    assert_eq!(
+        error_causes(&spans),
+        [ErrorCause::EndlessLoop { ip: 0x1012 }]
+    );
 }
 
 #[test]
@@ -98,23 +101,23 @@ fn endless_loop_of_several_nodes_is_an_error() {
     ] {
         let mut stream = psb_plus(Some(0x1000));
         stream.extend(packets);
-        let (ips, spans) = ips(&stream, view_of(&code));
+        let (ips, spans) = decode_ips(&stream, view_of_code(&code));
         assert_eq!(ips, []);
         assert_eq!(spans.get(1).map(|span| span.status), Some(ByteStatus::Lost));
     }
     // an event strikes within it
     let mut stream = psb_plus(Some(0x1000));
     stream.extend(ip_packet(FUP, 0x1400));
-    let (ips, _) = ips(&stream, view_of(&code));
+    let (ips, _) = decode_ips(&stream, view_of_code(&code));
     assert_eq!(ips.len(), 0x400);
 }
 
 #[test]
-fn code_that_changes_is_decoded_again() {
+fn changed_code_is_decoded_again() {
     let mut space = rtit_image::Space::new();
-    space.map(0, BASE, CODE.into());
+    space.map_bytes(0, BASE, CODE.into());
     // 1009 becomes jnz 100d
-    space.poke(500, 0x1009, &[0x75, 0x02]);
+    space.overwrite_bytes(500, 0x1009, &[0x75, 0x02]);
     let tsc = |time: u16| vec![0x19, time as u8, (time >> 8) as u8, 0, 0, 0, 0, 0];
     let mut stream = Vec::new();
     for time in [100, 600] {
@@ -125,23 +128,23 @@ fn code_that_changes_is_decoded_again() {
         stream.extend(ip_packet(FUP, if time == 100 { 0x1000 } else { 0x100d }));
         stream.push(0x01);
     }
-    let (ips, spans) = ips(&stream, space.view());
+    let (ips, spans) = decode_ips(&stream, space.view_at_start());
     assert_eq!(ips, [0x1009, 0x1009]);
-    assert_eq!(causes(&spans), []);
+    assert_eq!(error_causes(&spans), []);
 }
 
 #[test]
-fn code_that_is_mapped_later_is_decoded() {
+fn code_mapped_later_is_decoded() {
     let mut space = rtit_image::Space::new();
-    space.map(0, BASE, CODE.get(..9).unwrap_or(&[]).into());
-    space.unmap(1, 0x1009, 1);
-    space.map(500, 0x1009, CODE.get(9..).unwrap_or(&[]).into());
+    space.map_bytes(0, BASE, CODE.get(..9).unwrap_or(&[]).into());
+    space.unmap_range(1, 0x1009, 1);
+    space.map_bytes(500, 0x1009, CODE.get(9..).unwrap_or(&[]).into());
     let mut stream = psb_plus(Some(0x1007));
     stream.push(0x06);
     stream.extend(psb_plus(Some(0x1007)));
     stream.extend([0x19, 0x00, 0x10, 0, 0, 0, 0, 0]);
     stream.push(0x06);
-    let (ips, _) = ips(&stream, space.view());
+    let (ips, _) = decode_ips(&stream, space.view_at_start());
     assert_eq!(
         ips.get(ips.len() - 3..),
         Some(&[0x1007, 0x1008, 0x1009][..])
@@ -150,13 +153,13 @@ fn code_that_is_mapped_later_is_decoded() {
 
 /// A node that ended where nothing was mapped does not end there any more.
 #[test]
-fn code_that_is_unmapped_and_mapped_again_is_decoded_as_before() {
+fn code_unmapped_and_mapped_again_is_decoded_as_before() {
     // 1000: je 1002; 1002: nop; nop; 1004: nop; jmp rax
     let mut space = rtit_image::Space::new();
-    space.map(0, BASE, [0x74, 0x00, 0x90, 0x90][..].into());
-    space.map(0, 0x1004, [0x90, 0xff, 0xe0][..].into());
-    space.unmap(20, 0x1004, 3);
-    space.map(40, 0x1004, [0x90, 0xff, 0xe0][..].into());
+    space.map_bytes(0, BASE, [0x74, 0x00, 0x90, 0x90][..].into());
+    space.map_bytes(0, 0x1004, [0x90, 0xff, 0xe0][..].into());
+    space.unmap_range(20, 0x1004, 3);
+    space.map_bytes(40, 0x1004, [0x90, 0xff, 0xe0][..].into());
     let part = |time: u8| {
         let mut part = [0x02, 0x82].repeat(8);
         part.extend([0x19, time, 0, 0, 0, 0, 0, 0, 0x99, 0x01]);
@@ -166,9 +169,13 @@ fn code_that_is_unmapped_and_mapped_again_is_decoded_as_before() {
         part
     };
     let count = |stream: &[u8]| {
-        let mut flow = StreamDecoder::for_totals(stream, space.view(), &Settings::default());
-        while flow.advance() {}
-        (flow.counts().instructions, ips(stream, space.view()).0)
+        let mut flow =
+            StreamDecoder::for_totals(stream, space.view_at_start(), &Settings::default());
+        while flow.decode_until_full() {}
+        (
+            flow.counts().instructions,
+            decode_ips(stream, space.view_at_start()).0,
+        )
     };
     let (first, second) = (count(&part(30)), count(&part(50)));
     let both = count(&[part(30), part(50)].concat());
@@ -186,8 +193,8 @@ fn results_do_not_depend_on_the_cache_limit() {
         cache_limit: 1,
         ..Settings::default()
     };
-    let mut small = StreamDecoder::new(&stream, view_of(CODE), &settings);
-    let mut large = StreamDecoder::new(&stream, view_of(CODE), &Settings::default());
+    let mut small = StreamDecoder::new(&stream, view_of_code(CODE), &settings);
+    let mut large = StreamDecoder::new(&stream, view_of_code(CODE), &Settings::default());
     assert_eq!(small.next_batch(usize::MAX), large.next_batch(usize::MAX));
 }
 
@@ -199,7 +206,7 @@ fn batch_has_at_most_the_rows_asked_for() {
         stream.extend([0x02, 0xa3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
     }
     // 1000: jnz 1000
-    let mut flow = StreamDecoder::new(&stream, view_of(&[0x75, 0xfe]), &Settings::default());
+    let mut flow = StreamDecoder::new(&stream, view_of_code(&[0x75, 0xfe]), &Settings::default());
     let mut runs = 0;
     while let Some(rows) = flow.next_batch(10) {
         assert!(rows.start.len() + rows.events.len() <= 10);
@@ -216,24 +223,34 @@ fn errors_have_offset_and_bad_value() {
         second: None,
     };
     // where the program is, packets, the offset of the bad one among them
-    let cases: [(u16, &[u8], u64, Cause); 4] = [
-        (0x1000, &[0x04], 0, Cause::NotTakenReturn { ip: 0x100f }),
+    let cases: [(u16, &[u8], u64, ErrorCause); 4] = [
+        (
+            0x1000,
+            &[0x04],
+            0,
+            ErrorCause::NotTakenReturn { ip: 0x100f },
+        ),
         // one result is left when the PSB comes
-        (0x1000, &[0x1c, 0x06], 2, Cause::ResultsLeft { count: 1 }),
+        (
+            0x1000,
+            &[0x1c, 0x06],
+            2,
+            ErrorCause::ResultsLeft { count: 1 },
+        ),
         (
             0x1005,
             &[0x2d, 0x0d, 0x10],
             0,
-            Cause::UnexpectedTarget { ip: 0x1005 },
+            ErrorCause::UnexpectedTarget { ip: 0x1005 },
         ),
-        (0x1000, &[0x05], 0, Cause::Packet(unknown)),
+        (0x1000, &[0x05], 0, ErrorCause::Packet(unknown)),
     ];
     for (start, packets, at, cause) in cases {
         let mut stream = psb_plus(Some(start.into()));
         let offset = stream.len() as u64 + at;
         stream.extend(packets);
         stream.extend(psb_plus(Some(0x100d)));
-        let (_, spans) = ips(&stream, view_of(CODE));
+        let (_, spans) = decode_ips(&stream, view_of_code(CODE));
         let errors: Vec<FlowError> = spans.iter().filter_map(|span| span.error).collect();
         assert_eq!(errors, [FlowError { offset, cause }]);
         assert_eq!(
@@ -245,50 +262,53 @@ fn errors_have_offset_and_bad_value() {
 
 /// Runs and events of several batches.
 #[derive(PartialEq, Debug, Default)]
-struct Rows {
-    runs: Vec<Run>,
-    events: Vec<PlacedEvent>,
+struct CollectedRows {
+    runs: Vec<InstructionRun>,
+    events: Vec<PositionedEvent>,
 }
 
-impl Rows {
-    fn add(&mut self, batch: RunColumns) {
-        self.runs.extend(batch.runs());
+impl CollectedRows {
+    fn add_batch(&mut self, batch: RunColumns) {
+        self.runs.extend(batch.iter_runs());
         self.events.extend(batch.events);
     }
 }
 
 /// Checks what must hold for any stream.
-fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
+fn check_stream_invariants(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     let settings = Settings::default();
-    let mut whole = StreamDecoder::new(stream, view_of(code), &settings);
-    let mut rows = Rows::default();
-    rows.add(whole.next_batch(usize::MAX).unwrap_or_default());
+    let mut whole = StreamDecoder::new(stream, view_of_code(code), &settings);
+    let mut rows = CollectedRows::default();
+    rows.add_batch(whole.next_batch(usize::MAX).unwrap_or_default());
     prop_assert!(whole.next_batch(usize::MAX).is_none());
 
-    let mut parts = StreamDecoder::new(stream, view_of(code), &settings);
-    let mut joined = Rows::default();
+    let mut parts = StreamDecoder::new(stream, view_of_code(code), &settings);
+    let mut joined = CollectedRows::default();
     while let Some(batch) = parts.next_batch(3) {
-        joined.add(batch);
+        joined.add_batch(batch);
     }
     prop_assert_eq!(&joined, &rows);
 
     for size in [1, 7, 100] {
         let windows = GrowingStream::new(stream, size);
-        let mut flow = StreamDecoder::new(windows, view_of(code), &settings);
-        let mut joined = Rows::default();
+        let mut flow = StreamDecoder::new(windows, view_of_code(code), &settings);
+        let mut joined = CollectedRows::default();
         while let Some(batch) = flow.next_batch(usize::MAX) {
-            joined.add(batch);
-            if flow.is_starved() {
+            joined.add_batch(batch);
+            if flow.needs_next_window() {
                 let position = flow.position();
-                flow.stream_mut().advance(position);
+                flow.stream_mut().grow_window(position);
             }
         }
         prop_assert_eq!(&joined, &rows);
         prop_assert_eq!(flow.counts().packets, whole.counts().packets);
-        prop_assert_eq!(flow.ledger().spans(), whole.ledger().spans());
+        prop_assert_eq!(
+            flow.coverage_ledger().closed_spans(),
+            whole.coverage_ledger().closed_spans()
+        );
     }
 
-    let (ips, spans) = ips(stream, view_of(code));
+    let (ips, spans) = decode_ips(stream, view_of_code(code));
     let total: u64 = rows
         .runs
         .iter()
@@ -296,12 +316,13 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
         .sum();
     prop_assert_eq!(total, ips.len() as u64);
     prop_assert_eq!(total, whole.counts().instructions);
-    prop_assert_eq!(&spans, whole.ledger().spans());
+    prop_assert_eq!(&spans, whole.coverage_ledger().closed_spans());
     let mut at = 0;
     for span in &spans {
         prop_assert_eq!(span.from, at);
         prop_assert!(span.to >= span.from);
-        let repeats = |error: &FlowError| error.cause.class() == ErrorClass::UnknownRepetitions;
+        let repeats =
+            |error: &FlowError| error.cause.error_class() == ErrorClass::UnknownRepetitions;
         if span.error.as_ref().is_some_and(repeats) {
             prop_assert!(span.from == span.to && span.status != ByteStatus::Lost);
         } else {
@@ -312,14 +333,14 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(at, stream.len() as u64);
 
     let mut next = ips.iter();
-    let mut hashed = StreamDecoder::hashed(stream, view_of(code), &settings);
+    let mut hashed = StreamDecoder::for_hashed_runs(stream, view_of_code(code), &settings);
     let mut batches = Vec::new();
     while let Some(batch) = hashed.next_batch(4096) {
         batches.push(batch);
     }
     for run in batches
         .iter()
-        .flat_map(|batch| (0..).map_while(|at| batch.get(at)))
+        .flat_map(|batch| (0..).map_while(|at| batch.run_at(at)))
     {
         if run.instructions == 0 {
             continue; // an unknown number of repetitions
@@ -339,7 +360,7 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn packet() -> impl Strategy<Value = Vec<u8>> {
+fn random_packet() -> impl Strategy<Value = Vec<u8>> {
     let ip = || 0x0ffeu16..0x1022;
     prop_oneof![
         6 => (1u8..128).prop_map(|bits| vec![bits << 1]).prop_filter("escape", |tnt| tnt[0] > 2),
@@ -365,8 +386,8 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn stream() -> impl Strategy<Value = Vec<u8>> {
-    proptest::collection::vec(packet(), 0..40)
+fn random_packets() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(random_packet(), 0..40)
         .prop_map(|packets| [psb_plus(Some(0x1000)), packets.concat()].concat())
 }
 
@@ -374,33 +395,39 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_packets(stream in stream()) {
-        check(&stream, CODE)?;
+    fn random_packets_keep_all_stream_invariants(stream in random_packets()) {
+        check_stream_invariants(&stream, CODE)?;
     }
 
     #[test]
-    fn any_bytes(tail in proptest::collection::vec(any::<u8>(), 0..200)) {
-        check(&[psb_plus(Some(0x1000)), tail].concat(), CODE)?;
+    fn random_bytes_after_a_psb_keep_all_stream_invariants(tail in proptest::collection::vec(any::<u8>(), 0..200)) {
+        check_stream_invariants(&[psb_plus(Some(0x1000)), tail].concat(), CODE)?;
     }
 
     #[test]
-    fn flipped_bytes(stream in stream(), flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4)) {
+    fn flipped_bits_keep_all_stream_invariants(
+        stream in random_packets(),
+        flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4),
+    ) {
         let mut stream = stream;
         for (at, value) in flips {
             let at = at % stream.len();
             stream[at] ^= value;
         }
-        check(&stream, CODE)?;
+        check_stream_invariants(&stream, CODE)?;
     }
 
     #[test]
-    fn any_code(stream in stream(), code in proptest::collection::vec(any::<u8>(), 1..64)) {
-        check(&stream, &code)?;
+    fn random_code_keeps_all_stream_invariants(
+        stream in random_packets(),
+        code in proptest::collection::vec(any::<u8>(), 1..64),
+    ) {
+        check_stream_invariants(&stream, &code)?;
     }
 }
 
 #[test]
-fn classes_have_distinct_numbers() {
+fn error_classes_have_distinct_numbers() {
     let mut numbers: Vec<u8> = ErrorClass::ALL.iter().map(|class| *class as u8).collect();
     numbers.dedup();
     assert_eq!(numbers.len(), ErrorClass::ALL.len());
@@ -421,14 +448,14 @@ const PARALLEL: ParallelConfig = ParallelConfig {
 
 /// A TIP for which there is no branch.
 fn stream_without_branch() -> Vec<u8> {
-    stream_at(BASE, &[0x2d, 0x00, 0x20])
+    stream_from_ip(BASE, &[0x2d, 0x00, 0x20])
 }
 
-fn cancelled_spaces() -> (Spaces, Arc<AtomicU32>) {
+fn cancelled_spaces() -> (AddressSpaces, Arc<AtomicU32>) {
     let checks = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&checks);
-    let mut spaces = Spaces::new(view_of(&vec![0x90; NOPS]));
-    spaces.set_cancellation(CancellationToken::new(move || {
+    let mut spaces = AddressSpaces::new(view_of_code(&vec![0x90; NOPS]));
+    spaces.set_cancellation_token(CancellationToken::new(move || {
         count.fetch_add(1, Ordering::Relaxed) + 1 >= LAST_CHECK
     }));
     (spaces, checks)
@@ -443,10 +470,10 @@ fn cancellation_ends_one_stream() {
         &Settings::default(),
         CountingSink,
     );
-    while flow.advance() {}
+    while flow.decode_until_full() {}
     assert!(!flow.is_finished());
     assert_eq!(checks.load(Ordering::Relaxed), LAST_CHECK);
-    assert!(!flow.advance());
+    assert!(!flow.decode_until_full());
     assert_eq!(checks.load(Ordering::Relaxed), LAST_CHECK);
 }
 
@@ -456,7 +483,7 @@ fn cancellation_ends_additive_threads() {
     let bytes = stream_without_branch().repeat(4);
     let mut all: AdditiveDecoder<Vec<u8>, CountingSink> =
         AdditiveDecoder::new(bytes, spaces, &Settings::default(), PARALLEL);
-    while all.advance() {}
+    while all.decode_round() {}
     assert!(!all.is_finished());
     assert!(checks.load(Ordering::Relaxed) >= LAST_CHECK);
 }
@@ -467,7 +494,7 @@ fn cancellation_ends_ordered_threads() {
     let bytes = stream_without_branch().repeat(4);
     let sink = HashedRunSink::default();
     let mut all = OrderedDecoder::new(bytes, spaces, &Settings::default(), PARALLEL, sink);
-    while all.advance(1000) {}
+    while all.decode_round(1000) {}
     assert!(!all.is_finished());
     assert!(checks.load(Ordering::Relaxed) >= LAST_CHECK);
 }
@@ -478,7 +505,7 @@ fn cancellation_ends_only_the_current_stream() {
     let (spaces, checks) = cancelled_spaces();
     let mut decoder = ReusableDecoder::new(spaces, &Settings::default());
     for count in [LAST_CHECK, LAST_CHECK + 1] {
-        decoder.run(&stream_without_branch(), &mut CountingSink);
+        decoder.decode_whole_stream(&stream_without_branch(), &mut CountingSink);
         assert_eq!(checks.load(Ordering::Relaxed), count);
     }
 }
@@ -486,23 +513,23 @@ fn cancellation_ends_only_the_current_stream() {
 /// Without cancellation the missing branch is an error of the stream.
 #[test]
 fn long_path_without_cancellation_is_decoded() {
-    let mut spaces = Spaces::new(view_of(&vec![0x90; NOPS]));
-    spaces.set_cancellation(CancellationToken::new(|| false));
+    let mut spaces = AddressSpaces::new(view_of_code(&vec![0x90; NOPS]));
+    spaces.set_cancellation_token(CancellationToken::new(|| false));
     let mut flow = StreamDecoder::with_sink(
         stream_without_branch(),
         spaces,
         &Settings::default(),
         CountingSink,
     );
-    while flow.advance() {}
+    while flow.decode_until_full() {}
     assert!(flow.is_finished());
     assert_eq!(flow.counts().instructions, NOPS as u64);
 }
 
 /// The example of a fuzzing loop finds what it looks for.
 #[test]
-fn fuzzing_loop_finds_its_input() {
-    let (input, runs) = fuzzing_loop::fuzz(100_000).expect("edges lead to the input");
+fn fuzzing_loop_finds_the_crashing_input() {
+    let (input, runs) = fuzzing_loop::fuzz_until_crash(100_000).expect("edges lead to the input");
     assert_eq!(input, b"PT!");
     // not by chance: one in 2^24 inputs is right
     assert!(runs < 50_000, "{runs}");

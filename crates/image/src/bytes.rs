@@ -7,26 +7,26 @@ use std::sync::Arc;
 /// A cheaply cloned slice of shared bytes. Files are copied in, not mapped: a file that shrinks
 /// while it is mapped kills the reader, and executable segments are small.
 #[derive(Clone)]
-pub struct Bytes {
+pub struct SharedBytes {
     data: Arc<Vec<u8>>,
     start: usize,
     end: usize,
 }
 
-impl Bytes {
+impl SharedBytes {
     /// The part `range` of these bytes, counted from their start; `None` if it reaches outside.
-    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+    pub fn slice_of_range(&self, range: Range<usize>) -> Option<SharedBytes> {
         if range.start > range.end || range.end > self.len() {
             return None;
         }
-        Some(self.clamped_slice(range.start, range.end))
+        Some(self.slice_of_clamped_range(range.start, range.end))
     }
 
-    /// As `slice`, with the range clamped to what there is.
-    pub(crate) fn clamped_slice(&self, start: usize, end: usize) -> Bytes {
+    /// As `slice_of_range`, with the range clamped to what there is.
+    pub(crate) fn slice_of_clamped_range(&self, start: usize, end: usize) -> SharedBytes {
         let end = end.min(self.len());
         let start = start.min(end);
-        Bytes {
+        SharedBytes {
             data: Arc::clone(&self.data),
             start: self.start + start,
             end: self.start + end,
@@ -46,15 +46,15 @@ impl Bytes {
     }
 
     /// True if both are the same part of one allocation: equal without comparing a byte.
-    pub(crate) fn is_same(&self, other: &Bytes) -> bool {
+    pub(crate) fn is_same_allocation_part(&self, other: &SharedBytes) -> bool {
         Arc::ptr_eq(&self.data, &other.data) && self.start == other.start && self.end == other.end
     }
 }
 
-impl From<Vec<u8>> for Bytes {
-    fn from(data: Vec<u8>) -> Bytes {
+impl From<Vec<u8>> for SharedBytes {
+    fn from(data: Vec<u8>) -> SharedBytes {
         let end = data.len();
-        Bytes {
+        SharedBytes {
             data: Arc::new(data),
             start: 0,
             end,
@@ -62,13 +62,13 @@ impl From<Vec<u8>> for Bytes {
     }
 }
 
-impl From<&[u8]> for Bytes {
-    fn from(data: &[u8]) -> Bytes {
+impl From<&[u8]> for SharedBytes {
+    fn from(data: &[u8]) -> SharedBytes {
         data.to_vec().into()
     }
 }
 
-impl fmt::Debug for Bytes {
+impl fmt::Debug for SharedBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bytes({} bytes)", self.len())
     }

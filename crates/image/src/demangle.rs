@@ -52,7 +52,7 @@ mod tests {
     use super::demangle;
 
     #[test]
-    fn rust_cpp_and_plain_names() {
+    fn rust_and_cpp_names_are_demangled_and_plain_names_kept() {
         assert_eq!(demangle("main"), "main");
         assert_eq!(demangle("_ZN3foo3barEv"), "foo::bar");
         assert_eq!(

@@ -10,14 +10,14 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, SectionTa
 use object::read::ReadRef;
 use object::Endianness;
 
-use crate::symbols::{read_symbols, read_values, Symbol, MAX_SECTIONS};
+use crate::symbols::{read_symbol_values, read_symbols, Symbol, MAX_SECTIONS};
 
 /// Reads an open file by need: pass a reference to it as the data.
 pub use object::read::ReadCache;
 
 /// A loadable piece (PT_LOAD): `file_size` bytes at `offset` of the file appear at `address`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct LoadSegment {
     pub offset: u64,
     pub address: u64,
     pub file_size: u64,
@@ -27,7 +27,7 @@ pub struct Segment {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Elf {
+pub struct ElfHeaders {
     /// 32 or 64: the class, which may differ from what the machine can do (x32).
     pub bits: u8,
     /// e_type: 2 executable, 3 shared object or position-independent executable, 4 core.
@@ -39,7 +39,7 @@ pub struct Elf {
     pub build_id: Option<Vec<u8>>,
     /// .gnu_debuglink: name of the separate debug file, and the CRC-32 over it.
     pub debug_link: Option<(Vec<u8>, u32)>,
-    pub segments: Vec<Segment>,
+    pub segments: Vec<LoadSegment>,
     /// Address of the program headers, 0 if they are not loaded, and their number.
     pub program_headers: (u64, usize),
     /// Address of the dynamic section, 0 without one.
@@ -51,7 +51,7 @@ pub struct Elf {
 }
 
 /// Returns header, program headers and build id.
-pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Elf, ElfError> {
+pub fn read_elf_headers<'data, R: ReadRef<'data>>(data: R) -> Result<ElfHeaders, ElfError> {
     match elf_class(data)? {
         ElfClass::Bits32 => read_headers::<elf::FileHeader32<Endianness>, R>(data, 32),
         ElfClass::Bits64 => read_headers::<elf::FileHeader64<Endianness>, R>(data, 64),
@@ -61,7 +61,7 @@ pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Elf, ElfError> {
 /// Returns the code symbols of `.symtab` and `.dynsym`, and names for the stubs of `.plt` (as
 /// `name@plt`), sorted by value; of several at one value the best name for people is first. A file
 /// without section headers has none.
-pub fn symbols<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Symbol>, ElfError> {
+pub fn read_elf_symbols<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Symbol>, ElfError> {
     match elf_class(data)? {
         ElfClass::Bits32 => read_symbols::<elf::FileHeader32<Endianness>, R>(data),
         ElfClass::Bits64 => read_symbols::<elf::FileHeader64<Endianness>, R>(data),
@@ -69,13 +69,13 @@ pub fn symbols<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Symbol>, ElfErro
 }
 
 /// Returns the values of the symbols with these names, of any type, in `.symtab`.
-pub fn symbol_values<'data, R: ReadRef<'data>>(
+pub fn read_elf_symbol_values<'data, R: ReadRef<'data>>(
     data: R,
     names: &[String],
 ) -> Result<Vec<(String, u64)>, ElfError> {
     match elf_class(data)? {
-        ElfClass::Bits32 => read_values::<elf::FileHeader32<Endianness>, R>(data, names),
-        ElfClass::Bits64 => read_values::<elf::FileHeader64<Endianness>, R>(data, names),
+        ElfClass::Bits32 => read_symbol_values::<elf::FileHeader32<Endianness>, R>(data, names),
+        ElfClass::Bits64 => read_symbol_values::<elf::FileHeader64<Endianness>, R>(data, names),
     }
 }
 
@@ -106,7 +106,7 @@ fn elf_class<'data, R: ReadRef<'data>>(data: R) -> Result<ElfClass, ElfError> {
     }
 }
 
-fn read_headers<'data, E, R>(data: R, bits: u8) -> Result<Elf, ElfError>
+fn read_headers<'data, E, R>(data: R, bits: u8) -> Result<ElfHeaders, ElfError>
 where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
@@ -115,13 +115,13 @@ where
     let offset: u64 = header.e_phoff(endian).into();
     let program = header
         .program_headers(endian, data)
-        .map_err(malformed("program headers", offset))?;
+        .map_err(malformed_error("program headers", offset))?;
     let of_type = |kind| {
         let segments = program.iter();
         segments.filter(move |segment| segment.p_type(endian) == kind)
     };
     let segments: Vec<_> = of_type(elf::PT_LOAD)
-        .map(|segment| Segment {
+        .map(|segment| LoadSegment {
             offset: segment.p_offset(endian).into(),
             address: segment.p_vaddr(endian).into(),
             file_size: segment.p_filesz(endian).into(),
@@ -130,7 +130,7 @@ where
         })
         .collect();
     let end = offset.saturating_add(std::mem::size_of_val(program) as u64);
-    let loaded = segments.iter().find(|segment: &&Segment| {
+    let loaded = segments.iter().find(|segment: &&LoadSegment| {
         segment.offset <= offset && end <= segment.offset.saturating_add(segment.file_size)
     });
     let table = loaded.map_or(0, |segment| {
@@ -143,13 +143,13 @@ where
         let (tag, value): (u64, u64) = (entry.d_tag(endian).into(), entry.d_val(endian).into());
         tag == elf::DT_FLAGS_1.into() && value & u64::from(elf::DF_1_PIE) != 0
     });
-    Ok(Elf {
+    Ok(ElfHeaders {
         bits,
         kind: header.e_type(endian),
         machine: header.e_machine(endian),
         entry: header.e_entry(endian).into(),
-        build_id: build_id(header, endian, program, data),
-        debug_link: debug_link(header, endian, data),
+        build_id: find_build_id(header, endian, program, data),
+        debug_link: read_debug_link(header, endian, data),
         program_headers: (table, program.len()),
         dynamic: dynamic.map_or(0, |segment| segment.p_vaddr(endian).into()),
         is_program: header.e_type(endian) == elf::ET_EXEC || is_pie,
@@ -160,7 +160,7 @@ where
 
 /// Returns the first GNU build id among the PT_NOTE segments, else among the note sections (an object
 /// file, a detached debug file). Broken notes have none.
-fn build_id<'data, E, R>(
+fn find_build_id<'data, E, R>(
     header: &E,
     endian: Endianness,
     program: &'data [E::ProgramHeader],
@@ -196,7 +196,7 @@ where
 }
 
 /// Returns name and CRC in `.gnu_debuglink`: a name that ends in a zero byte, padding to four bytes, a CRC.
-fn debug_link<'data, E, R>(header: &E, endian: Endianness, data: R) -> Option<(Vec<u8>, u32)>
+fn read_debug_link<'data, E, R>(header: &E, endian: Endianness, data: R) -> Option<(Vec<u8>, u32)>
 where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
@@ -224,8 +224,8 @@ where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let header = E::parse(data).map_err(malformed("header", 0))?;
-    let endian = header.endian().map_err(malformed("header", 0))?;
+    let header = E::parse(data).map_err(malformed_error("header", 0))?;
+    let endian = header.endian().map_err(malformed_error("header", 0))?;
     Ok((header, endian))
 }
 
@@ -241,7 +241,7 @@ where
 {
     let offset: u64 = header.e_shoff(endian).into();
     let sections = header.sections(endian, data);
-    sections.map_err(malformed("section headers", offset))
+    sections.map_err(malformed_error("section headers", offset))
 }
 
 pub(crate) fn section_by_name<'data, E, R>(
@@ -280,7 +280,7 @@ impl ElfError {
     }
 
     /// The bad value, if it is a number.
-    pub fn value(&self) -> Option<u64> {
+    pub fn bad_value(&self) -> Option<u64> {
         match self {
             ElfError::NotElf { magic } => Some(u64::from(*magic)),
             ElfError::Malformed { .. } => None,
@@ -300,7 +300,10 @@ impl fmt::Display for ElfError {
 impl std::error::Error for ElfError {}
 
 /// Returns a converter of errors of `object`: `what` was read at `offset`.
-pub(crate) fn malformed(what: &'static str, offset: u64) -> impl Fn(object::Error) -> ElfError {
+pub(crate) fn malformed_error(
+    what: &'static str,
+    offset: u64,
+) -> impl Fn(object::Error) -> ElfError {
     move |error| ElfError::Malformed {
         what,
         offset,

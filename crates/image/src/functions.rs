@@ -3,8 +3,8 @@
 //! File offsets, not virtual addresses, are what mappings and perf's address filters are written in, so that is how
 //! functions are kept here: a mapping turns an address into an offset by subtraction.
 
-use crate::elf::Segment;
-use crate::symbols::{Binding, Symbol};
+use crate::elf::LoadSegment;
+use crate::symbols::{Symbol, SymbolBinding};
 
 /// A function: `offset` in the file and `size` in bytes, `address` as in the file. Without a size in the file it
 /// reaches to the next function.
@@ -14,12 +14,12 @@ pub struct Function {
     pub offset: u64,
     pub size: u64,
     pub address: u64,
-    pub binding: Binding,
+    pub binding: SymbolBinding,
 }
 
 /// A range of file offsets with the function it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnedRange {
+pub struct FunctionRange {
     pub start: u64,
     pub end: u64,
     /// Index of the function.
@@ -29,7 +29,7 @@ pub struct OwnedRange {
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
     functions: Vec<Function>,
-    owned: Vec<OwnedRange>,
+    owned: Vec<FunctionRange>,
     code: CodeSegments,
 }
 
@@ -41,7 +41,7 @@ const MAX_SEGMENTS: usize = 1 << 8;
 struct CodeSegments(Vec<(u64, u64, u64)>);
 
 impl CodeSegments {
-    fn new(segments: &[Segment]) -> CodeSegments {
+    fn new(segments: &[LoadSegment]) -> CodeSegments {
         let mut code: Vec<_> = segments
             .iter()
             .filter(|each| each.flags & 1 != 0 && each.file_size != 0)
@@ -75,7 +75,7 @@ impl CodeSegments {
 
 impl Functions {
     /// Returns the functions of a file. `symbols` are sorted by value, the best name first where several share one.
-    pub fn new(segments: &[Segment], symbols: Vec<Symbol>) -> Functions {
+    pub fn new(segments: &[LoadSegment], symbols: Vec<Symbol>) -> Functions {
         let code = CodeSegments::new(segments);
         let mut functions: Vec<Function> = symbols
             .into_iter()
@@ -92,7 +92,7 @@ impl Functions {
             .collect();
         functions.sort_by_key(|each| each.offset); // stable: keeps the best name first
         fill_sizes(&mut functions, &code);
-        let owned = owned(&functions);
+        let owned = find_owned_ranges(&functions);
         Functions {
             functions,
             owned,
@@ -101,18 +101,18 @@ impl Functions {
     }
 
     /// Returns all functions by offset; the best name first where several share an offset.
-    pub fn all(&self) -> &[Function] {
+    pub fn functions_by_offset(&self) -> &[Function] {
         &self.functions
     }
 
     /// Returns disjoint ranges, sorted. Where functions overlap, the one that starts last owns the bytes; after its end
     /// they are again those of the outer function.
-    pub fn owned(&self) -> &[OwnedRange] {
+    pub fn owned_ranges(&self) -> &[FunctionRange] {
         &self.owned
     }
 
     /// Returns the function that owns a file offset, with its index.
-    pub fn at(&self, offset: u64) -> Option<(u32, &Function)> {
+    pub fn function_at_offset(&self, offset: u64) -> Option<(u32, &Function)> {
         let index = self.owned.partition_point(|each| each.start <= offset);
         let range = self.owned.get(index.checked_sub(1)?)?;
         let function = self.functions.get(range.owner as usize)?;
@@ -120,7 +120,7 @@ impl Functions {
     }
 
     /// Returns the address of a file offset; the offset itself if it is not loaded.
-    pub fn address(&self, offset: u64) -> u64 {
+    pub fn address_of_offset(&self, offset: u64) -> u64 {
         self.code
             .segment_at_offset(offset)
             .map_or(offset, |(start, _, base)| {
@@ -146,11 +146,11 @@ fn fill_sizes(functions: &mut [Function], code: &CodeSegments) {
     }
 }
 
-fn owned(functions: &[Function]) -> Vec<OwnedRange> {
+fn find_owned_ranges(functions: &[Function]) -> Vec<FunctionRange> {
     let mut ranges = Vec::new();
     let mut add = |start: u64, end: u64, owner: u32| {
         if start < end {
-            ranges.push(OwnedRange { start, end, owner });
+            ranges.push(FunctionRange { start, end, owner });
         }
     };
     let mut open: Vec<(u64, u32)> = Vec::new(); // (end, index), the innermost last
@@ -182,17 +182,17 @@ fn owned(functions: &[Function]) -> Vec<OwnedRange> {
 mod tests {
     use super::*;
 
-    fn symbol(value: u64, size: u64, name: &str) -> Symbol {
+    fn test_symbol(value: u64, size: u64, name: &str) -> Symbol {
         Symbol {
             value,
             size,
             name: name.to_owned(),
-            binding: Binding::Global,
+            binding: SymbolBinding::Global,
         }
     }
 
-    fn functions(symbols: Vec<Symbol>) -> Functions {
-        let segment = |offset, address, file_size, flags| Segment {
+    fn functions_of_symbols(symbols: Vec<Symbol>) -> Functions {
+        let segment = |offset, address, file_size, flags| LoadSegment {
             offset,
             address,
             file_size,
@@ -208,12 +208,16 @@ mod tests {
 
     #[test]
     fn outer_function_owns_the_bytes_after_an_inner_one() {
-        let found = functions(vec![
-            symbol(0x40_1000, 0x40, "outer"),
-            symbol(0x40_1010, 0x10, "inner"),
-            symbol(0x40_1010, 0x10, "alias"),
+        let found = functions_of_symbols(vec![
+            test_symbol(0x40_1000, 0x40, "outer"),
+            test_symbol(0x40_1010, 0x10, "inner"),
+            test_symbol(0x40_1010, 0x10, "alias"),
         ]);
-        let name = |offset| found.at(offset).map(|(_, each)| each.name.as_str());
+        let name = |offset| {
+            found
+                .function_at_offset(offset)
+                .map(|(_, each)| each.name.as_str())
+        };
         assert_eq!(name(0xfff), None);
         assert_eq!(name(0x1000), Some("outer"));
         assert_eq!(name(0x1010), Some("inner"));
@@ -224,14 +228,14 @@ mod tests {
 
     #[test]
     fn function_without_size_reaches_to_the_next_or_the_end_of_the_segment() {
-        let found = functions(vec![
-            symbol(0x40_1000, 0, "first"),
-            symbol(0x40_1000, 0, "also"),
-            symbol(0x40_1080, 0, "last"),
-            symbol(0x40_0010, 0, "not code"),
+        let found = functions_of_symbols(vec![
+            test_symbol(0x40_1000, 0, "first"),
+            test_symbol(0x40_1000, 0, "also"),
+            test_symbol(0x40_1080, 0, "last"),
+            test_symbol(0x40_0010, 0, "not code"),
         ]);
         let sizes: Vec<_> = found
-            .all()
+            .functions_by_offset()
             .iter()
             .map(|each| (each.offset, each.size))
             .collect();
@@ -240,9 +244,9 @@ mod tests {
 
     #[test]
     fn addresses_are_those_in_the_file() {
-        let found = functions(Vec::new());
-        assert_eq!(found.address(0x1234), 0x1234);
-        assert_eq!(found.address(0x1010), 0x40_1010);
-        assert!(found.at(0x1010).is_none());
+        let found = functions_of_symbols(Vec::new());
+        assert_eq!(found.address_of_offset(0x1234), 0x1234);
+        assert_eq!(found.address_of_offset(0x1010), 0x40_1010);
+        assert!(found.function_at_offset(0x1010).is_none());
     }
 }

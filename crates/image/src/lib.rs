@@ -1,17 +1,17 @@
 //! Code bytes of an address space over time, and symbols and source lines of ELF files.
 //!
 //! Where to start: [`Space`] records changes (map, poke, unmap, clear, fork), each with its time;
-//! [`View`] is a cursor over a space that moves forward in time and answers reads; [`elf`] reads
+//! [`SpaceView`] is a cursor over a space that moves forward in time and answers reads; [`elf`] reads
 //! build ids, segments and symbols; [`Pager`] requests pages when they are needed.
 //!
 //! ```
 //! let mut space = rtit_image::Space::new();
-//! space.map(0, 0x1000, [0x90, 0xc3][..].into());
-//! space.poke(50, 0x1001, &[0xcc]); // written at time 50
-//! let (mut view, mut out) = (space.view(), [0; 16]);
-//! assert_eq!((view.read(0x1000, &mut out), out[1]), (2, 0xc3));
-//! view.advance(50);
-//! assert_eq!((view.read(0x1000, &mut out), out[1]), (2, 0xcc));
+//! space.map_bytes(0, 0x1000, [0x90, 0xc3][..].into());
+//! space.overwrite_bytes(50, 0x1001, &[0xcc]); // written at time 50
+//! let (mut view, mut out) = (space.view_at_start(), [0; 16]);
+//! assert_eq!((view.read_instruction_bytes(0x1000, &mut out), out[1]), (2, 0xc3));
+//! view.advance_to_time(50);
+//! assert_eq!((view.read_instruction_bytes(0x1000, &mut out), out[1]), (2, 0xcc));
 //! ```
 //!
 //! Nothing here opens a file, knows Python or decodes an
@@ -30,12 +30,12 @@ mod space;
 mod symbols;
 mod view;
 
-pub use bytes::Bytes;
+pub use bytes::SharedBytes;
 pub use demangle::demangle;
 pub use elf::ElfError;
-pub use functions::{Function, Functions, OwnedRange};
+pub use functions::{Function, FunctionRange, Functions};
 pub use pager::{PageError, PageSource, Pager, PAGE};
 pub use source_lines::{source_line, source_lines, LineQuery, LineRange, SourceLines};
 pub use space::Space;
-pub use symbols::{join_symbols, Binding, Symbol};
-pub use view::{ChangedCode, View};
+pub use symbols::{join_symbols, Symbol, SymbolBinding};
+pub use view::{ChangedCode, SpaceView};

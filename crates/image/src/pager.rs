@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::bytes::Bytes;
+use crate::bytes::SharedBytes;
 
 /// Bytes of a page; it begins at a multiple of it.
 pub const PAGE: u64 = 1 << 12;
@@ -19,13 +19,13 @@ pub struct PageError;
 /// Reads pages of memory.
 pub trait PageSource: Send + Sync {
     /// Returns up to `PAGE` bytes at `page`, a multiple of `PAGE`; `None` or no bytes if nothing is there.
-    fn read_page(&self, page: u64) -> Result<Option<Bytes>, PageError>;
+    fn read_page(&self, page: u64) -> Result<Option<SharedBytes>, PageError>;
 }
 
-/// Requests each page once, until `forget`.
+/// Requests each page once, until `forget_pages`.
 pub struct Pager {
     source: Box<dyn PageSource>,
-    pages: Mutex<HashMap<u64, Bytes>>,
+    pages: Mutex<HashMap<u64, SharedBytes>>,
 }
 
 impl Pager {
@@ -37,10 +37,10 @@ impl Pager {
     }
 
     /// Returns the cached bytes from `address` to the end of its page.
-    pub fn cached_bytes_from(&self, address: u64) -> Option<Bytes> {
+    pub fn cached_bytes_from(&self, address: u64) -> Option<SharedBytes> {
         let pages = self.lock_pages();
         let page = pages.get(&(address & !(PAGE - 1)))?;
-        let rest = page.clamped_slice((address % PAGE) as usize, PAGE as usize);
+        let rest = page.slice_of_clamped_range((address % PAGE) as usize, PAGE as usize);
         (!rest.is_empty()).then_some(rest)
     }
 
@@ -52,18 +52,18 @@ impl Pager {
             let Ok(found) = self.source.read_page(page) else {
                 return false;
             };
-            let found = found.unwrap_or_else(|| Bytes::from(Vec::new()));
+            let found = found.unwrap_or_else(|| SharedBytes::from(Vec::new()));
             let mut pages = self.lock_pages();
             if pages.len() >= MAX_PAGES {
                 pages.clear();
             }
-            pages.insert(page, found.clamped_slice(0, PAGE as usize));
+            pages.insert(page, found.slice_of_clamped_range(0, PAGE as usize));
         }
         self.cached_bytes_from(address).is_some()
     }
 
     /// Drops the pages with a byte in `size` bytes from `address` on.
-    pub fn forget(&self, address: u64, size: u64) {
+    pub fn forget_pages(&self, address: u64, size: u64) {
         if let Some(last) = size.checked_sub(1) {
             let last = address.saturating_add(last);
             let first = address & !(PAGE - 1);
@@ -72,7 +72,7 @@ impl Pager {
         }
     }
 
-    fn lock_pages(&self) -> MutexGuard<'_, HashMap<u64, Bytes>> {
+    fn lock_pages(&self) -> MutexGuard<'_, HashMap<u64, SharedBytes>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -95,10 +95,10 @@ mod tests {
     struct CountedSource(Arc<AtomicUsize>);
 
     impl PageSource for CountedSource {
-        fn read_page(&self, page: u64) -> Result<Option<Bytes>, PageError> {
+        fn read_page(&self, page: u64) -> Result<Option<SharedBytes>, PageError> {
             self.0.fetch_add(1, Ordering::Relaxed);
             match page {
-                0x1000 => Ok(Some(Bytes::from(vec![7; 5000]))),
+                0x1000 => Ok(Some(SharedBytes::from(vec![7; 5000]))),
                 0x2000 => Ok(None),
                 _ => Err(PageError),
             }
@@ -127,11 +127,11 @@ mod tests {
             pager.cached_bytes_from(0x1ffe).map(|rest| rest.len()),
             Some(2)
         );
-        pager.forget(0x1fff, 1);
+        pager.forget_pages(0x1fff, 1);
         assert!(pager.cached_bytes_from(0x1800).is_none());
         assert!(!pager.request_page_of(0x2000) && pager.request_page_of(0x1000));
         assert_eq!(requests.load(Ordering::Relaxed), 3);
-        pager.forget(0, u64::MAX);
+        pager.forget_pages(0, u64::MAX);
         assert!(!pager.request_page_of(0x2fff));
         assert_eq!(requests.load(Ordering::Relaxed), 4);
     }
@@ -147,13 +147,13 @@ mod tests {
     fn mapped_bytes_replace_a_page_and_are_read_with_it() {
         let (requests, pager) = counted_pager();
         let mut space = Space::new();
-        space.map(0, 0x1ffe, Bytes::from(vec![1, 2, 3]));
+        space.map_bytes(0, 0x1ffe, SharedBytes::from(vec![1, 2, 3]));
         space.set_pager(Some(Arc::new(pager)));
-        let view = space.view();
+        let view = space.view_at_start();
         let mut out = [0; 16];
-        assert_eq!(view.read(0x1ffc, &mut out), 0);
+        assert_eq!(view.read_instruction_bytes(0x1ffc, &mut out), 0);
         assert!(view.request_page(0x1ffc));
-        assert_eq!(view.read(0x1ffc, &mut out), 5);
+        assert_eq!(view.read_instruction_bytes(0x1ffc, &mut out), 5);
         assert_eq!(out[..5], [7, 7, 1, 2, 3]);
         assert!(!view.request_page(0x2001));
         assert_eq!(requests.load(Ordering::Relaxed), 2);

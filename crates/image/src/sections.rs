@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use crate::bytes::Bytes;
+use crate::bytes::SharedBytes;
 
 /// Bytes at `start..end`.
 #[derive(Clone, Debug)]
-pub(crate) struct Section {
+pub(crate) struct MemorySection {
     pub start: u64,
     pub end: u64,
-    pub bytes: Bytes,
+    pub bytes: SharedBytes,
 }
 
-impl Section {
+impl MemorySection {
     /// The part of this section within `start..end`, which it must overlap.
-    pub(crate) fn clamp_to_range(&self, start: u64, end: u64) -> Section {
+    pub(crate) fn clamp_to_range(&self, start: u64, end: u64) -> MemorySection {
         let from = start.clamp(self.start, self.end);
         let to = end.clamp(from, self.end);
         let bytes = self
             .bytes
-            .clamped_slice((from - self.start) as usize, (to - self.start) as usize);
-        Section {
+            .slice_of_clamped_range((from - self.start) as usize, (to - self.start) as usize);
+        MemorySection {
             start: from,
             end: to,
             bytes,
@@ -29,21 +29,22 @@ impl Section {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sections {
-    sorted: Vec<Section>,
+pub(crate) struct MemorySections {
+    sorted: Vec<MemorySection>,
 }
 
-impl Sections {
+impl MemorySections {
     /// `sections` must not overlap; any order.
-    pub(crate) fn new(mut sections: Vec<Section>) -> Sections {
+    pub(crate) fn new(mut sections: Vec<MemorySection>) -> MemorySections {
         sections.sort_unstable_by_key(|section| section.start);
-        Sections { sorted: sections }
+        MemorySections { sorted: sections }
     }
 
     /// Whether these are the same parts of the same allocations at the same addresses.
-    pub(crate) fn are_same_parts_as(&self, other: &Sections) -> bool {
-        let same = |(one, two): (&Section, &Section)| {
-            (one.start, one.end) == (two.start, two.end) && one.bytes.is_same(&two.bytes)
+    pub(crate) fn are_same_parts_as(&self, other: &MemorySections) -> bool {
+        let same = |(one, two): (&MemorySection, &MemorySection)| {
+            (one.start, one.end) == (two.start, two.end)
+                && one.bytes.is_same_allocation_part(&two.bytes)
         };
         self.sorted.len() == other.sorted.len() && self.sorted.iter().zip(&other.sorted).all(same)
     }
@@ -53,7 +54,7 @@ impl Sections {
     }
 
     /// Returns the section with `address` and those after it; none if no section has it.
-    pub(crate) fn from(&self, address: u64) -> &[Section] {
+    pub(crate) fn sections_from_address(&self, address: u64) -> &[MemorySection] {
         let first = self
             .sorted
             .partition_point(|section| section.end <= address);
@@ -82,11 +83,14 @@ impl Sections {
     }
 
     /// Replaces what `new` overlaps. Returns the ranges that were readable and now differ.
-    pub(crate) fn overlay_section(&mut self, new: Section) -> Vec<(u64, u64)> {
+    pub(crate) fn overlay_section(&mut self, new: MemorySection) -> Vec<(u64, u64)> {
         let (first, last) = self.overlapped_indices(new.start, new.end);
         let old = self.sorted.get(first..last).unwrap_or(&[]);
         if let [only] = old {
-            if only.start == new.start && only.end == new.end && only.bytes.is_same(&new.bytes) {
+            if only.start == new.start
+                && only.end == new.end
+                && only.bytes.is_same_allocation_part(&new.bytes)
+            {
                 return Vec::new();
             }
         }
@@ -104,7 +108,7 @@ impl Sections {
     }
 
     /// Removes what is in `start..end`. Returns the ranges that were readable before.
-    pub(crate) fn remove(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn remove_range(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let (first, last) = self.overlapped_indices(start, end);
         let mut removed = Vec::new();
         let mut kept = Vec::new();
@@ -130,13 +134,13 @@ impl Sections {
 }
 
 /// The smallest range that holds every byte in which `old` and `new` differ where they overlap.
-fn differing_range(old: &Section, new: &Section) -> Option<(u64, u64)> {
+fn differing_range(old: &MemorySection, new: &MemorySection) -> Option<(u64, u64)> {
     let (start, end) = (old.start.max(new.start), old.end.min(new.end));
     let (before, after) = (
         old.clamp_to_range(start, end),
         new.clamp_to_range(start, end),
     );
-    if before.bytes.is_same(&after.bytes) {
+    if before.bytes.is_same_allocation_part(&after.bytes) {
         return None;
     }
     let (before, after) = (before.bytes.as_slice(), after.bytes.as_slice());
@@ -155,7 +159,7 @@ pub(crate) struct DisjointRanges {
 
 impl DisjointRanges {
     /// Adds `start..end` and returns the parts that were not in the set, in order.
-    pub(crate) fn add(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn add_range(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut new = Vec::new();
         if start >= end {
             return new;
@@ -194,12 +198,12 @@ mod tests {
     #[test]
     fn added_ranges_return_the_gaps_that_they_fill() {
         let mut set = DisjointRanges::default();
-        assert_eq!(set.add(10, 20), [(10, 20)]);
-        assert_eq!(set.add(30, 40), [(30, 40)]);
-        assert_eq!(set.add(5, 35), [(5, 10), (20, 30)]);
-        assert_eq!(set.add(5, 40), []);
-        assert_eq!(set.add(40, 41), [(40, 41)]);
-        assert_eq!(set.add(0, u64::MAX), [(0, 5), (41, u64::MAX)]);
-        assert_eq!(set.add(7, 7), []);
+        assert_eq!(set.add_range(10, 20), [(10, 20)]);
+        assert_eq!(set.add_range(30, 40), [(30, 40)]);
+        assert_eq!(set.add_range(5, 35), [(5, 10), (20, 30)]);
+        assert_eq!(set.add_range(5, 40), []);
+        assert_eq!(set.add_range(40, 41), [(40, 41)]);
+        assert_eq!(set.add_range(0, u64::MAX), [(0, 5), (41, u64::MAX)]);
+        assert_eq!(set.add_range(7, 7), []);
     }
 }

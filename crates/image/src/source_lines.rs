@@ -243,7 +243,9 @@ impl<'a> LineReader<'a, '_> {
         ) {
             return Ok(());
         }
-        let abbreviations = self.tables.get(self.dwarf, header.debug_abbrev_offset())?;
+        let abbreviations = self
+            .tables
+            .table_of_unit(self.dwarf, header.debug_abbrev_offset())?;
         let mut entries = header.entries_raw(&abbreviations, None)?;
         let root = entries.read_abbreviation()?.ok_or(EarlyEnd::InvalidUnit)?;
         if root.tag() == constants::DW_TAG_partial_unit || root.attributes().len() > MAX_ATTRIBUTES
@@ -349,7 +351,7 @@ impl<'a> LineReader<'a, '_> {
                         *new.insert(self.rows.file_number(path))
                     }
                 };
-                self.rows.add(start, end, number, line);
+                self.rows.add_line_range(start, end, number, line);
             }
         }
         Ok(())
@@ -403,7 +405,7 @@ impl AbbreviationTables {
         }
     }
 
-    fn get(
+    fn table_of_unit(
         &mut self,
         dwarf: &Dwarf<Slice<'_>>,
         offset: DebugAbbrevOffset,
@@ -491,7 +493,7 @@ impl RowCollector {
         (self.start..self.end).contains(&start)
     }
 
-    fn add(&mut self, start: u64, end: u64, file: Option<u32>, line: u32) {
+    fn add_line_range(&mut self, start: u64, end: u64, file: Option<u32>, line: u32) {
         let Some(file) = file else {
             return;
         };
@@ -573,7 +575,7 @@ mod tests {
                 rows.file_number(Some("b".into()));
                 for (end, path, line) in [first, second] {
                     let file = rows.file_number(Some(path.into()));
-                    rows.add(0, end, file, line);
+                    rows.add_line_range(0, end, file, line);
                 }
                 let found = rows.into_source_lines(true);
                 let [range] = found.ranges[..] else {
@@ -591,7 +593,7 @@ mod tests {
         let file = rows.file_number(Some("a".into()));
         for start in (0..10_000).rev() {
             if rows.has_room(start) {
-                rows.add(start, start + 1, file, 1);
+                rows.add_line_range(start, start + 1, file, 1);
             }
             assert!(rows.ranges.len() <= 201);
         }

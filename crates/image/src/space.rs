@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::bytes::Bytes;
+use crate::bytes::SharedBytes;
 use crate::pager::Pager;
-use crate::view::View;
+use crate::view::SpaceView;
 
 #[derive(Clone, Debug)]
 pub(crate) enum ChangeAction {
     /// Bytes appear at `address` and replace what was there (a mapping, or code that was written).
-    Map { address: u64, bytes: Bytes },
+    Map { address: u64, bytes: SharedBytes },
     /// `start..end` can no longer be read.
     Remove { start: u64, end: u64 },
     /// Nothing can be read any more.
@@ -40,25 +40,25 @@ impl Space {
 
     /// `bytes` are mapped at `address` from `time` on and replace what they overlap. A mapping that
     /// would reach the last byte of the address space loses that byte.
-    pub fn map(&mut self, time: u64, address: u64, bytes: Bytes) {
+    pub fn map_bytes(&mut self, time: u64, address: u64, bytes: SharedBytes) {
         let room = usize::try_from(u64::MAX - address).unwrap_or(usize::MAX);
-        let bytes = bytes.clamped_slice(0, room);
+        let bytes = bytes.slice_of_clamped_range(0, room);
         if !bytes.is_empty() {
-            self.add(time, ChangeAction::Map { address, bytes });
+            self.add_change(time, ChangeAction::Map { address, bytes });
         }
     }
 
     /// Code was written: `bytes` replace those at `address` from `time` on, mapped before or not.
-    pub fn poke(&mut self, time: u64, address: u64, bytes: &[u8]) {
-        self.map(time, address, bytes.into());
+    pub fn overwrite_bytes(&mut self, time: u64, address: u64, bytes: &[u8]) {
+        self.map_bytes(time, address, bytes.into());
     }
 
     /// From `time` on nothing can be read in `size` bytes from `address`: what is mapped there now
     /// is not known.
-    pub fn unmap(&mut self, time: u64, address: u64, size: u64) {
+    pub fn unmap_range(&mut self, time: u64, address: u64, size: u64) {
         let end = address.saturating_add(size);
         if end > address {
-            self.add(
+            self.add_change(
                 time,
                 ChangeAction::Remove {
                     start: address,
@@ -69,13 +69,13 @@ impl Space {
     }
 
     /// All mappings are gone (exec).
-    pub fn clear(&mut self, time: u64) {
-        self.add(time, ChangeAction::Clear);
+    pub fn clear_for_exec(&mut self, time: u64) {
+        self.add_change(time, ChangeAction::Clear);
     }
 
     /// Returns the space of a process that is forked from this one at `time`. Later changes of either do
     /// not affect the other.
-    pub fn fork(&self, time: u64) -> Space {
+    pub fn fork_at_time(&self, time: u64) -> Space {
         let end = self.changes.partition_point(|change| change.time <= time);
         let past = self.changes.get(..end).unwrap_or(&[]);
         let cleared = past
@@ -94,11 +94,11 @@ impl Space {
     }
 
     /// Replaces the code by a copy of that of `parent` at `time`: the process number is reused.
-    pub fn adopt(&mut self, time: u64, parent: &Space) {
-        let inherited = parent.fork(time);
-        self.clear(time);
+    pub fn replace_by_copy_of_parent(&mut self, time: u64, parent: &Space) {
+        let inherited = parent.fork_at_time(time);
+        self.clear_for_exec(time);
         for change in inherited.changes.iter() {
-            self.add(time, change.action.clone());
+            self.add_change(time, change.action.clone());
         }
     }
 
@@ -113,31 +113,34 @@ impl Space {
 
     /// Returns the number of different contents over time: 1, and one more for each time at which
     /// readable bytes change or disappear.
-    pub fn epochs(&self) -> usize {
-        let mut view = self.view();
+    pub fn distinct_content_count(&self) -> usize {
+        let mut view = self.view_at_start();
         let mut epochs = 1;
         let mut last = None;
         for change in self.changes.iter() {
             if last != Some(change.time) {
                 last = Some(change.time);
-                epochs += usize::from(view.apply_until(change.time).makes_bytes_unreadable());
+                epochs += usize::from(
+                    view.apply_changes_until(change.time)
+                        .makes_bytes_unreadable(),
+                );
             }
         }
         epochs
     }
 
     /// Returns the number of changes.
-    pub fn changes(&self) -> usize {
+    pub fn change_count(&self) -> usize {
         self.changes.len()
     }
 
     /// Returns a view before the first change. It shares the bytes, and later changes of this space do
     /// not affect it.
-    pub fn view(&self) -> View {
-        View::new(Arc::clone(&self.changes), self.pager.clone())
+    pub fn view_at_start(&self) -> SpaceView {
+        SpaceView::new(Arc::clone(&self.changes), self.pager.clone())
     }
 
-    fn add(&mut self, time: u64, action: ChangeAction) {
+    fn add_change(&mut self, time: u64, action: ChangeAction) {
         let changes = Arc::make_mut(&mut self.changes);
         let index = changes.partition_point(|change| change.time <= time);
         changes.insert(index, Arc::new(CodeChange { time, action }));
@@ -151,15 +154,15 @@ mod tests {
     #[test]
     fn adopting_often_copies_the_changes_only_for_views() {
         let (mut parent, mut space) = (Space::new(), Space::new());
-        parent.map(0, 0x1000, [0x90][..].into());
+        parent.map_bytes(0, 0x1000, [0x90][..].into());
         let list = Arc::as_ptr(&space.changes);
         for time in 1..100 {
-            space.adopt(time, &parent);
+            space.replace_by_copy_of_parent(time, &parent);
         }
         assert_eq!(Arc::as_ptr(&space.changes), list);
-        assert_eq!(space.changes(), 2 * 99);
-        let view = space.view();
-        space.adopt(100, &parent);
+        assert_eq!(space.change_count(), 2 * 99);
+        let view = space.view_at_start();
+        space.replace_by_copy_of_parent(100, &parent);
         assert_ne!(Arc::as_ptr(&space.changes), list);
         drop(view);
     }

@@ -11,7 +11,7 @@ use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, SectionTable, Sym}
 use object::read::{ReadRef, SectionIndex};
 use object::Endianness;
 
-use crate::elf::{malformed, read_header, read_sections, section_by_name, ElfError};
+use crate::elf::{malformed_error, read_header, read_sections, section_by_name, ElfError};
 
 /// Sections that are looked at. Linked programs have a few dozen.
 pub(crate) const MAX_SECTIONS: usize = 1 << 14;
@@ -30,7 +30,7 @@ const SLOT_TYPES: [u32; 2] = [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT];
 /// Where a name comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Binding {
+pub enum SymbolBinding {
     Global = b'g',
     Weak = b'w',
     Local = b'l',
@@ -45,7 +45,7 @@ pub struct Symbol {
     /// Bytes; 0 if the file does not have the size.
     pub size: u64,
     pub name: String,
-    pub binding: Binding,
+    pub binding: SymbolBinding,
 }
 
 /// Returns the symbols of two files of one program, such as a stripped one and its debug file, sorted as those of one.
@@ -69,10 +69,10 @@ fn sort_symbols(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
 fn sort_rank(symbol: &Symbol) -> (u64, bool, u8, usize, Reverse<usize>) {
     let underscores = symbol.name.len() - symbol.name.trim_start_matches('_').len();
     let binding = match symbol.binding {
-        Binding::Global => 0,
-        Binding::Local => 1,
-        Binding::Weak => 2,
-        Binding::Plt => 3,
+        SymbolBinding::Global => 0,
+        SymbolBinding::Local => 1,
+        SymbolBinding::Weak => 2,
+        SymbolBinding::Plt => 3,
     };
     (
         symbol.value,
@@ -96,7 +96,7 @@ where
 }
 
 /// Returns the values of symbols of any type in `.symtab`, in order of the table.
-pub(crate) fn read_values<'data, E, R>(
+pub(crate) fn read_symbol_values<'data, E, R>(
     data: R,
     names: &[String],
 ) -> Result<Vec<(String, u64)>, ElfError>
@@ -165,7 +165,7 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
         }
         let offset: u64 = section.sh_offset(self.endian).into();
         let entries = section.data_as_array(self.endian, self.data);
-        entries.map_err(malformed("symbol table", offset))
+        entries.map_err(malformed_error("symbol table", offset))
     }
 
     /// Returns all of the string table that `section` is linked to: reading each name alone from a file is slow.
@@ -178,7 +178,7 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
     }
 
     /// Adds a symbol; false if there are too many.
-    fn add(&mut self, symbol: Symbol) -> bool {
+    fn add_symbol(&mut self, symbol: Symbol) -> bool {
         let left = self.name_bytes.checked_sub(symbol.name.len() as u64);
         let has_room = left.is_some() && self.symbols.len() < MAX_SYMBOLS;
         if let (Some(left), true) = (left, has_room) {
@@ -195,7 +195,7 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
         let strings = self.linked_string_table(section);
         for symbol in self.symbol_entries(section)?.iter().skip(1) {
             if let Some(found) = self.code_symbol(symbol, strings) {
-                if !self.add(found) {
+                if !self.add_symbol(found) {
                     break;
                 }
             }
@@ -222,9 +222,9 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
             _ => return None,
         }
         let binding = match symbol.st_bind() {
-            elf::STB_LOCAL => Binding::Local,
-            elf::STB_WEAK => Binding::Weak,
-            _ => Binding::Global,
+            elf::STB_LOCAL => SymbolBinding::Local,
+            elf::STB_WEAK => SymbolBinding::Weak,
+            _ => SymbolBinding::Global,
         };
         Some(Symbol {
             value: symbol.st_value(endian).into(),
@@ -276,9 +276,9 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
                     value,
                     size: size as u64,
                     name: format!("{name}@plt"),
-                    binding: Binding::Plt,
+                    binding: SymbolBinding::Plt,
                 };
-                if !self.add(stub) {
+                if !self.add_symbol(stub) {
                     return;
                 }
             }

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use crate::pager::Pager;
-use crate::sections::{DisjointRanges, Section, Sections};
+use crate::sections::{DisjointRanges, MemorySection, MemorySections};
 use crate::space::{ChangeAction, CodeChange};
 
-/// The code that `View::advance` changed, which a decoder must invalidate. Ranges are half-open and
+/// The code that `SpaceView::advance_to_time` changed, which a decoder must invalidate. Ranges are half-open and
 /// can touch or overlap; their bytes differ, are no longer readable, or were not readable before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangedCode {
@@ -54,18 +54,18 @@ impl ViewDifference {
 }
 
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct SpaceView {
     changes: Arc<Vec<Arc<CodeChange>>>,
     /// Index of the first change whose time has not come.
     next: usize,
-    sections: Sections,
+    sections: MemorySections,
     pager: Option<Arc<Pager>>,
 }
 
-impl View {
-    pub(crate) fn new(changes: Arc<Vec<Arc<CodeChange>>>, pager: Option<Arc<Pager>>) -> View {
+impl SpaceView {
+    pub(crate) fn new(changes: Arc<Vec<Arc<CodeChange>>>, pager: Option<Arc<Pager>>) -> SpaceView {
         let sections = first_sections(&changes, 0);
-        View {
+        SpaceView {
             changes,
             next: 0,
             sections,
@@ -75,8 +75,8 @@ impl View {
 
     /// Moves to `time`: every change with a time up to and including it is in effect. A time before
     /// the last one changes nothing.
-    pub fn advance(&mut self, time: u64) -> ChangedCode {
-        self.advance_to(self.changes_at(time))
+    pub fn advance_to_time(&mut self, time: u64) -> ChangedCode {
+        self.advance_to_change_count(self.change_count_at_time(time))
     }
 
     /// Returns the number of changes that are in effect.
@@ -84,8 +84,8 @@ impl View {
         self.next
     }
 
-    /// As `advance`, until so many changes are in effect.
-    pub fn advance_to(&mut self, count: usize) -> ChangedCode {
+    /// As `advance_to_time`, until so many changes are in effect.
+    pub fn advance_to_change_count(&mut self, count: usize) -> ChangedCode {
         if count <= self.next {
             return ChangedCode::None;
         }
@@ -93,12 +93,12 @@ impl View {
     }
 
     /// Applies the changes up to `time`.
-    pub(crate) fn apply_until(&mut self, time: u64) -> ViewDifference {
-        self.apply_changes_up_to(self.changes_at(time))
+    pub(crate) fn apply_changes_until(&mut self, time: u64) -> ViewDifference {
+        self.apply_changes_up_to(self.change_count_at_time(time))
     }
 
     /// Returns the number of changes that are in effect at `time`.
-    fn changes_at(&self, time: u64) -> usize {
+    fn change_count_at_time(&self, time: u64) -> usize {
         match self.changes.get(self.next) {
             Some(change) if change.time <= time => {
                 self.changes.partition_point(|change| change.time <= time)
@@ -117,7 +117,7 @@ impl View {
                 ChangeAction::Map { address, bytes } => {
                     let end = address.saturating_add(bytes.len() as u64);
                     let bytes = bytes.clone();
-                    let section = Section {
+                    let section = MemorySection {
                         start: *address,
                         end,
                         bytes,
@@ -130,7 +130,9 @@ impl View {
                         .extend(self.sections.overlay_section(section));
                 }
                 ChangeAction::Remove { start, end } => {
-                    difference.lost.extend(self.sections.remove(*start, *end));
+                    difference
+                        .lost
+                        .extend(self.sections.remove_range(*start, *end));
                 }
                 ChangeAction::Clear => {
                     difference.has_end |= !self.sections.is_empty();
@@ -142,25 +144,25 @@ impl View {
         difference
     }
 
-    /// Returns the time of the next change: until then `advance` does nothing.
+    /// Returns the time of the next change: until then `advance_to_time` does nothing.
     pub fn next_change(&self) -> Option<u64> {
         self.changes.get(self.next).map(|change| change.time)
     }
 
     /// Copies up to 16 bytes from `address` on, across sections and cached pages that touch. Returns the number of
     /// bytes; 0 if the byte at `address` is unknown. The rest of `out` is unchanged.
-    pub fn read(&self, address: u64, out: &mut [u8; 16]) -> usize {
-        self.read_into(address, out)
+    pub fn read_instruction_bytes(&self, address: u64, out: &mut [u8; 16]) -> usize {
+        self.read_bytes_into(address, out)
     }
 
-    /// As `read`, for any number of bytes.
-    pub fn read_into(&self, address: u64, out: &mut [u8]) -> usize {
+    /// As `read_instruction_bytes`, for any number of bytes.
+    pub fn read_bytes_into(&self, address: u64, out: &mut [u8]) -> usize {
         let mut done = 0;
         while done < out.len() {
             let Some(at) = address.checked_add(done as u64) else {
                 break;
             };
-            let count = self.read_part(at, out.get_mut(done..).unwrap_or(&mut []));
+            let count = self.read_one_section_part(at, out.get_mut(done..).unwrap_or(&mut []));
             if count == 0 {
                 break;
             }
@@ -170,7 +172,7 @@ impl View {
     }
 
     /// Copies bytes of one section or page. Returns the number of bytes.
-    fn read_part(&self, address: u64, out: &mut [u8]) -> usize {
+    fn read_one_section_part(&self, address: u64, out: &mut [u8]) -> usize {
         let copy = |bytes: &[u8], out: &mut [u8]| {
             let count = bytes.len().min(out.len());
             for (to, from) in out.iter_mut().zip(bytes) {
@@ -199,7 +201,7 @@ impl View {
     }
 
     /// Whether both have the same parts of the same allocations at the same addresses, and no pager.
-    pub fn has_bytes_of(&self, other: &View) -> bool {
+    pub fn has_same_bytes_as(&self, other: &SpaceView) -> bool {
         !self.has_pager() && !other.has_pager() && self.sections.are_same_parts_as(&other.sections)
     }
 
@@ -218,7 +220,7 @@ impl View {
     /// The bytes from `address` to the end of its section; more may follow in a section that
     /// touches it.
     pub fn section_bytes(&self, address: u64) -> Option<&[u8]> {
-        let section = self.sections.from(address).first()?;
+        let section = self.sections.sections_from_address(address).first()?;
         section
             .bytes
             .as_slice()
@@ -228,7 +230,7 @@ impl View {
 
 /// Returns what is readable when a program starts whose first change is `changes[first]`: for every
 /// address the first bytes that are mapped there, unless the address was removed before.
-fn first_sections(changes: &[Arc<CodeChange>], first: usize) -> Sections {
+fn first_sections(changes: &[Arc<CodeChange>], first: usize) -> MemorySections {
     let mut taken = DisjointRanges::default();
     let mut sections = Vec::new();
     for change in changes.iter().skip(first) {
@@ -236,21 +238,21 @@ fn first_sections(changes: &[Arc<CodeChange>], first: usize) -> Sections {
             ChangeAction::Map { address, bytes } => {
                 let end = address.saturating_add(bytes.len() as u64);
                 let bytes = bytes.clone();
-                let whole = Section {
+                let whole = MemorySection {
                     start: *address,
                     end,
                     bytes,
                 };
-                let parts = taken.add(whole.start, whole.end);
+                let parts = taken.add_range(whole.start, whole.end);
                 sections.extend(
                     parts
                         .into_iter()
                         .map(|(from, to)| whole.clamp_to_range(from, to)),
                 );
             }
-            ChangeAction::Remove { start, end } => drop(taken.add(*start, *end)),
+            ChangeAction::Remove { start, end } => drop(taken.add_range(*start, *end)),
             ChangeAction::Clear => break,
         }
     }
-    Sections::new(sections)
+    MemorySections::new(sections)
 }

@@ -2,12 +2,12 @@
 
 use std::io::Cursor;
 
-use rtit_image::elf::{read, ReadCache};
+use rtit_image::elf::{read_elf_headers, ReadCache};
 
 const BUILD_ID: [u8; 4] = [1, 2, 3, 4];
 
 /// A header of 64 bytes, `gap` bytes, a program header (PT_NOTE) and a note with a build id.
-fn with_note(gap: u64) -> Vec<u8> {
+fn elf_file_with_note(gap: u64) -> Vec<u8> {
     let (table, note) = (64 + gap, 64 + gap + 56);
     let mut file = [&[0x7F, b'E', b'L', b'F', 2, 1, 1][..], &[0; 9]].concat();
     for half in [3_u16, 62] {
@@ -37,11 +37,14 @@ fn with_note(gap: u64) -> Vec<u8> {
 }
 
 #[test]
-fn tables_at_any_offset_are_read_in_memory_as_through_a_cache() {
+fn elf_tables_at_odd_offsets_are_read_as_at_even_ones() {
     for gap in 0..8 {
-        let file = with_note(gap);
-        let elf = read(&file[..]).unwrap();
+        let file = elf_file_with_note(gap);
+        let elf = read_elf_headers(&file[..]).unwrap();
         assert_eq!(elf.build_id.as_deref(), Some(&BUILD_ID[..]), "{gap}");
-        assert_eq!(elf, read(&ReadCache::new(Cursor::new(&file))).unwrap());
+        assert_eq!(
+            elf,
+            read_elf_headers(&ReadCache::new(Cursor::new(&file))).unwrap()
+        );
     }
 }

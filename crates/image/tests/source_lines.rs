@@ -12,7 +12,7 @@ use rtit_image::{source_line, source_lines, LineQuery, LineRange, SourceLines};
 
 const WHOLE: [(u64, u64); 1] = [(0, u64::MAX)];
 
-fn query(windows: &[(u64, u64)], start: u64, max_ranges: usize) -> LineQuery<'_> {
+fn line_query(windows: &[(u64, u64)], start: u64, max_ranges: usize) -> LineQuery<'_> {
     LineQuery {
         windows,
         start,
@@ -21,7 +21,7 @@ fn query(windows: &[(u64, u64)], start: u64, max_ranges: usize) -> LineQuery<'_>
     }
 }
 
-fn program() -> &'static Path {
+fn test_program() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -39,13 +39,13 @@ fn program() -> &'static Path {
     })
 }
 
-fn data() -> Result<Vec<u8>, Box<dyn Error>> {
-    Ok(std::fs::read(program())?)
+fn test_program_bytes() -> Result<Vec<u8>, Box<dyn Error>> {
+    Ok(std::fs::read(test_program())?)
 }
 
 type Named<'a> = (u64, u64, &'a str, u32);
 
-fn named(found: &SourceLines) -> Vec<Named<'_>> {
+fn with_file_names(found: &SourceLines) -> Vec<Named<'_>> {
     let row = |each: &LineRange| {
         let file = found.files[each.file as usize].to_str().unwrap_or("");
         (each.start, each.end, file, each.line)
@@ -56,12 +56,15 @@ fn named(found: &SourceLines) -> Vec<Named<'_>> {
 type SourceLine = Option<(String, u32)>;
 
 /// Returns file and line of each address as addr2line of binutils has them.
-fn addr2line(addresses: &[u64]) -> Result<Vec<SourceLine>, Box<dyn Error>> {
-    let input = program().with_extension("addresses");
+fn lines_of_addr2line(addresses: &[u64]) -> Result<Vec<SourceLine>, Box<dyn Error>> {
+    let input = test_program().with_extension("addresses");
     let lines: String = addresses.iter().map(|at| format!("{at:#x}\n")).collect();
     std::fs::write(&input, lines)?;
     let mut command = Command::new("addr2line");
-    let output = command.arg("-e").arg(program()).stdin(File::open(input)?);
+    let output = command
+        .arg("-e")
+        .arg(test_program())
+        .stdin(File::open(input)?);
     let output = String::from_utf8(output.output()?.stdout)?;
     let parse = |line: &str| {
         let (path, line) = line.split(" (").next()?.rsplit_once(':')?;
@@ -73,13 +76,14 @@ fn addr2line(addresses: &[u64]) -> Result<Vec<SourceLine>, Box<dyn Error>> {
 
 #[test]
 fn lines_match_addr2line() -> Result<(), Box<dyn Error>> {
-    let data = data()?;
+    let data = test_program_bytes()?;
     let file = object::File::parse(data.as_slice())?;
     let text = file.section_by_name(".text").ok_or("no code")?;
     let text = (text.address(), text.address() + text.size());
-    let found = source_lines(data.as_slice(), &query(&[text], 0, usize::MAX)).ok_or("no ELF")?;
+    let found =
+        source_lines(data.as_slice(), &line_query(&[text], 0, usize::MAX)).ok_or("no ELF")?;
     assert!(!found.is_incomplete && found.next.is_none() && found.ranges.len() > 1000);
-    let ranges = named(&found);
+    let ranges = with_file_names(&found);
     let ours = |address: u64| {
         let index = ranges.partition_point(|range| range.0 <= address);
         let (_, end, file, line) = ranges[..index].last()?;
@@ -88,7 +92,7 @@ fn lines_match_addr2line() -> Result<(), Box<dyn Error>> {
     let addresses: Vec<u64> = (text.0..text.1).step_by(7).collect();
     assert_eq!(
         addresses.iter().copied().map(ours).collect::<Vec<_>>(),
-        addr2line(&addresses)?
+        lines_of_addr2line(&addresses)?
     );
     let (start, end, file, line) = ranges[ranges.len() / 2];
     for address in [start, end - 1] {
@@ -99,30 +103,30 @@ fn lines_match_addr2line() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn lines_in_chunks_are_all_lines() -> Result<(), Box<dyn Error>> {
-    let file = ReadCache::new(File::open(program())?);
-    let whole = source_lines(&file, &query(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;
+fn chunked_query_has_the_lines_of_one_query() -> Result<(), Box<dyn Error>> {
+    let file = ReadCache::new(File::open(test_program())?);
+    let whole = source_lines(&file, &line_query(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;
     let most = whole.ranges.len() / 5;
     let (mut parts, mut from) = (Vec::new(), Some(0));
     while let Some(start) = from {
-        let part = source_lines(&file, &query(&WHOLE, start, most)).ok_or("no ELF file")?;
+        let part = source_lines(&file, &line_query(&WHOLE, start, most)).ok_or("no ELF file")?;
         assert!(part.ranges.len() <= most && !part.is_incomplete);
         from = part.next;
         parts.push(part);
     }
     assert!(parts.len() >= 5);
-    let joined: Vec<_> = parts.iter().flat_map(named).collect();
-    assert_eq!(joined, named(&whole));
+    let joined: Vec<_> = parts.iter().flat_map(with_file_names).collect();
+    assert_eq!(joined, with_file_names(&whole));
     Ok(())
 }
 
 #[test]
-fn window_has_ranges_that_overlap_it() -> Result<(), Box<dyn Error>> {
-    let data = data()?;
+fn query_returns_the_ranges_that_overlap_its_window() -> Result<(), Box<dyn Error>> {
+    let data = test_program_bytes()?;
     let whole =
-        source_lines(data.as_slice(), &query(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;
+        source_lines(data.as_slice(), &line_query(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;
     // code that the linker has left out is at 0, one over the other
-    let rows: Vec<_> = named(&whole)
+    let rows: Vec<_> = with_file_names(&whole)
         .into_iter()
         .filter(|row| row.0 > 1 << 16)
         .collect();
@@ -132,11 +136,11 @@ fn window_has_ranges_that_overlap_it() -> Result<(), Box<dyn Error>> {
         (rows[7].1 - 1, rows[7].1),
     ];
     let some =
-        source_lines(data.as_slice(), &query(&windows, 0, usize::MAX)).ok_or("no ELF file")?;
+        source_lines(data.as_slice(), &line_query(&windows, 0, usize::MAX)).ok_or("no ELF file")?;
     let touches = |row: &&Named<'_>| windows.iter().any(|each| row.0 < each.1 && each.0 < row.1);
     let expected: Vec<_> = rows.iter().filter(touches).copied().collect();
     assert!(expected.len() >= 5);
-    assert_eq!(named(&some), expected);
+    assert_eq!(with_file_names(&some), expected);
     Ok(())
 }
 
@@ -144,8 +148,8 @@ fn window_has_ranges_that_overlap_it() -> Result<(), Box<dyn Error>> {
 fn cancelled_query_has_no_lines() -> Result<(), Box<dyn Error>> {
     let cancelled = LineQuery {
         is_cancelled: &|| true,
-        ..query(&WHOLE, 0, 1)
+        ..line_query(&WHOLE, 0, 1)
     };
-    assert!(source_lines(data()?.as_slice(), &cancelled).is_none());
+    assert!(source_lines(test_program_bytes()?.as_slice(), &cancelled).is_none());
     Ok(())
 }

@@ -71,7 +71,7 @@ impl RangeCounts {
     }
 }
 
-/// How often a transition was taken, and its ranges, a slice of `ByFunction::transition_ranges`.
+/// How often a transition was taken, and its ranges, a slice of `FunctionCountSink::transition_ranges`.
 #[derive(Clone, Copy)]
 struct TransitionCount {
     count: u64,
@@ -92,7 +92,7 @@ type Owner = (u32, u32, u32);
 
 /// Counts how often each transition and each range of code ran. When names change and at the end, it adds the
 /// instructions to their functions.
-pub struct ByFunction {
+pub struct FunctionCountSink {
     /// Of each space, by its number.
     names: Vec<NameCursor>,
     range_counts: RangeCounts,
@@ -105,10 +105,10 @@ pub struct ByFunction {
     functions: HashMap<Owner, u64>,
 }
 
-impl ByFunction {
+impl FunctionCountSink {
     /// `names` are those of each space that the flow is decoded with, in their order.
-    pub fn new(names: Vec<NameCursor>) -> ByFunction {
-        ByFunction {
+    pub fn new(names: Vec<NameCursor>) -> FunctionCountSink {
+        FunctionCountSink {
             names,
             range_counts: RangeCounts::default(),
             transitions: Vec::new(),
@@ -131,16 +131,16 @@ impl ByFunction {
                 (space, found.region, function)
             });
             if owner != run.0 {
-                self.add(run, range_count.count);
+                self.add_to_function(run, range_count.count);
                 run = (owner, 0);
             }
             run.1 += 1;
             ip = ip.wrapping_add(length.into());
         }
-        self.add(run, range_count.count);
+        self.add_to_function(run, range_count.count);
     }
 
-    fn add(&mut self, (owner, instructions): (Owner, u64), count: u64) {
+    fn add_to_function(&mut self, (owner, instructions): (Owner, u64), count: u64) {
         if instructions > 0 {
             *self.functions.entry(owner).or_default() += instructions * count;
         }
@@ -214,16 +214,17 @@ impl ByFunction {
     }
 
     /// Returns the instructions by function and path of its file, each empty if unknown.
-    pub fn finish(&mut self) -> BTreeMap<(String, OsString), u64> {
+    pub fn finish_counts(&mut self) -> BTreeMap<(String, OsString), u64> {
         self.flush_counts();
         let mut found = BTreeMap::new();
         for (&(space, region, function), &count) in &self.functions {
             let names = self.names.get(space as usize);
-            let region = names.and_then(|names| names.names().region(region));
+            let region = names.and_then(|names| names.process_names().region_at_index(region));
             let functions = region
                 .and_then(|region| region.functions.as_ref())
-                .and_then(|source| source.functions());
-            let function = functions.and_then(|all| all.all().get(function as usize));
+                .and_then(|source| source.read_functions());
+            let function =
+                functions.and_then(|all| all.functions_by_offset().get(function as usize));
             let name = function.map_or(String::new(), |function| demangle(&function.name));
             let path = region.map_or(OsString::new(), |region| (*region.path).to_owned());
             *found.entry((name, path)).or_default() += count;
@@ -232,7 +233,7 @@ impl ByFunction {
     }
 }
 
-impl Sink for ByFunction {
+impl Sink for FunctionCountSink {
     const NEEDS: SinkNeeds = SinkNeeds::Order;
 
     fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
@@ -248,19 +249,23 @@ impl Sink for ByFunction {
     fn add_event(&mut self, _event: &Event) {}
 
     fn set_code_time(&mut self, time: u64) {
-        if self.names.iter().any(|names| names.changes_by(time)) {
+        if self
+            .names
+            .iter()
+            .any(|names| names.may_names_change_by(time))
+        {
             self.flush_counts();
             for names in &mut self.names {
-                names.advance_to(time);
+                names.advance_to_time(time);
             }
         }
     }
 
     #[inline]
     fn take_transition(&mut self, transition: &impl TakenTransition) {
-        if transition.generation() != self.generation {
+        if transition.transition_generation() != self.generation {
             self.clear_transitions();
-            self.generation = transition.generation();
+            self.generation = transition.transition_generation();
         }
         let id = transition.transition_id() as usize;
         match self.transitions.get_mut(id) {

@@ -23,12 +23,12 @@ pub const NONE: u32 = u32::MAX;
 
 /// An address: a region, and an offset in its file; without a region, the address itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Site {
+pub struct CallSiteAddress {
     pub region: u32,
     pub offset: u64,
 }
 
-const NO_SITE: Site = Site {
+const NO_SITE: CallSiteAddress = CallSiteAddress {
     region: NONE,
     offset: 0,
 };
@@ -36,8 +36,8 @@ const NO_SITE: Site = Site {
 /// A way to enter a function. `from` is `NO_SITE` if the caller is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CallEdge {
-    pub from: Site,
-    pub to: Site,
+    pub from: CallSiteAddress,
+    pub to: CallSiteAddress,
     pub kind: CallKind,
     /// Of roots.
     pub root: Option<RootKind>,
@@ -122,18 +122,19 @@ impl NamedCode {
         facts
     }
 
-    fn site_of_address(&self, ip: u64) -> Site {
+    fn site_of_address(&self, ip: u64) -> CallSiteAddress {
         let region = self
             .names
             .find_name_of_address(ip)
             .map(|found| found.region);
-        let known = region.and_then(|index| Some((index, self.names.names().region(index)?)));
+        let known = region
+            .and_then(|index| Some((index, self.names.process_names().region_at_index(index)?)));
         match known {
-            None => Site {
+            None => CallSiteAddress {
                 region: NONE,
                 offset: ip,
             },
-            Some((index, region)) => Site {
+            Some((index, region)) => CallSiteAddress {
                 region: index,
                 offset: (ip - region.start).wrapping_add(region.offset),
             },
@@ -242,11 +243,12 @@ impl CallSink {
     /// Ends all calls.
     pub fn finish(&mut self) -> ThreadCalls {
         let tree = self.stacks.finish();
+        let counts = self.stacks.counts();
         let code = &mut self.stacks.code;
         ThreadCalls {
             edges: std::mem::take(&mut code.edges),
             tree,
-            counts: self.stacks.counts(),
+            counts,
             beyond_edges: code.beyond_edges,
         }
     }
@@ -330,7 +332,7 @@ impl Sink for CallSink {
 
     fn set_code_time(&mut self, time: u64) {
         let names = &mut self.stacks.code.names;
-        if names.changes_by(time) && names.advance_to(time) {
+        if names.may_names_change_by(time) && names.advance_to_time(time) {
             self.stacks.code.facts.clear();
             self.stacks.forget_code();
         }

@@ -1,14 +1,15 @@
 //! The lines of a listing: one for each instruction, with the columns of a [`LineFormat`].
 //!
-//! [`Lines`] is a sink. It keeps which ranges of code ran, not their text, so that a packet that stands for millions of
-//! instructions takes little memory. The text of a range is rendered once, and cached until memory or names change.
+//! [`ListingSink`] is a sink. It keeps which ranges of code ran, not their text, so that a packet that stands for
+//! millions of instructions takes little memory. The text of a range is rendered once, and cached until memory or names
+//! change.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use rtit_flow::{AddressMap, Event, RunEnd, RunFragment, Sink};
-use rtit_image::{ChangedCode, View};
+use rtit_image::{ChangedCode, SpaceView};
 
 use crate::names::{NameCursor, NameFormatter};
 
@@ -21,7 +22,7 @@ const NAME_WIDTH: usize = 32;
 
 /// A column of the listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Field {
+pub enum ListingColumn {
     Tid,
     Time,
     Ip,
@@ -29,16 +30,22 @@ pub enum Field {
     Asm,
 }
 
-impl Field {
-    pub const ALL: [Field; 5] = [Field::Ip, Field::Tid, Field::Time, Field::Sym, Field::Asm];
+impl ListingColumn {
+    pub const ALL: [ListingColumn; 5] = [
+        ListingColumn::Ip,
+        ListingColumn::Tid,
+        ListingColumn::Time,
+        ListingColumn::Sym,
+        ListingColumn::Asm,
+    ];
 
-    pub const fn name(self) -> &'static str {
+    pub const fn column_name(self) -> &'static str {
         match self {
-            Field::Tid => "tid",
-            Field::Time => "time",
-            Field::Ip => "ip",
-            Field::Sym => "sym",
-            Field::Asm => "asm",
+            ListingColumn::Tid => "tid",
+            ListingColumn::Time => "time",
+            ListingColumn::Ip => "ip",
+            ListingColumn::Sym => "sym",
+            ListingColumn::Asm => "asm",
         }
     }
 }
@@ -81,7 +88,7 @@ pub struct InstructionFilter {
 
 impl InstructionFilter {
     /// Returns the first time after `time` at which a period begins or ends.
-    fn next_change(&self, time: u64) -> u64 {
+    fn next_period_change(&self, time: u64) -> u64 {
         let periods = self.periods.iter().flatten().flatten();
         let changes = periods.flat_map(|period| [period.since, period.until]);
         let later = changes.filter(|&change| change > time);
@@ -103,14 +110,14 @@ impl InstructionFilter {
 /// The columns of a line, and which instructions have one.
 #[derive(Clone, Debug)]
 pub struct LineFormat {
-    pub fields: Vec<Field>,
+    pub fields: Vec<ListingColumn>,
     pub tid: i64,
     pub scale: Option<TimeScale>,
     pub filter: InstructionFilter,
 }
 
 impl LineFormat {
-    fn has_column(&self, field: Field) -> bool {
+    fn has_column(&self, field: ListingColumn) -> bool {
         self.fields.contains(&field)
     }
 
@@ -131,17 +138,19 @@ impl LineFormat {
             }
             // writing to a string does not fail
             let _ = match field {
-                Field::Ip => write!(text, "{ip:16x}"),
-                Field::Tid => write!(text, "{:7}", self.tid),
-                Field::Time => text.write_char(TIME_MARK),
-                Field::Sym => {
+                ListingColumn::Ip => write!(text, "{ip:16x}"),
+                ListingColumn::Tid => write!(text, "{:7}", self.tid),
+                ListingColumn::Time => text.write_char(TIME_MARK),
+                ListingColumn::Sym => {
                     let start = text.len();
                     formatter.write_address(text, names.find_name_of_address(ip), ip);
                     let written = text.get(start..).map_or(0, |name| name.chars().count());
                     let width = if index == last { 0 } else { NAME_WIDTH };
                     write!(text, "{:1$}", "", width.saturating_sub(written))
                 }
-                Field::Asm => text.write_str(&rtit_x86::format(bytes, ip, fragment.mode)),
+                ListingColumn::Asm => {
+                    text.write_str(&rtit_x86::format_instruction(bytes, ip, fragment.mode))
+                }
             };
         }
         text.push('\n');
@@ -163,11 +172,11 @@ impl RenderedRange {
     fn new(
         fragment: &RunFragment<'_>,
         format: &LineFormat,
-        view: &View,
+        view: &SpaceView,
         names: &NameCursor,
         formatter: &mut NameFormatter,
     ) -> RenderedRange {
-        let code = match format.has_column(Field::Asm) {
+        let code = match format.has_column(ListingColumn::Asm) {
             true => read_code(view, fragment.start, fragment.lengths),
             false => Box::default(),
         };
@@ -198,13 +207,13 @@ impl RenderedRange {
     }
 
     /// Whether memory still has these instructions, and those of the fragment are among them.
-    fn is_current(&self, fragment: &RunFragment<'_>, view: &View) -> bool {
+    fn is_current(&self, fragment: &RunFragment<'_>, view: &SpaceView) -> bool {
         self.lengths.starts_with(fragment.lengths)
             && (self.code.is_empty() || self.code == read_code(view, self.start, &self.lengths))
     }
 
     /// Returns about how many bytes of memory this takes.
-    fn memory_size(&self) -> usize {
+    fn size_in_bytes(&self) -> usize {
         self.text.len() + self.code.len() + self.lengths.len() * 9 + 128
     }
 
@@ -216,7 +225,7 @@ impl RenderedRange {
 
     /// Appends the lines of the first `count` instructions, without the first `skip` lines and at most `max_lines`.
     /// Returns the number of lines.
-    fn write(
+    fn write_first_lines(
         &self,
         out: &mut Vec<u8>,
         count: usize,
@@ -258,10 +267,10 @@ fn offset_after_lines(text: &str, lines: u64) -> usize {
 }
 
 /// Returns the bytes of instructions, fewer if they are not all known.
-fn read_code(view: &View, start: u64, lengths: &[u8]) -> Box<[u8]> {
+fn read_code(view: &SpaceView, start: u64, lengths: &[u8]) -> Box<[u8]> {
     let size = lengths.iter().map(|&length| usize::from(length)).sum();
     let mut bytes = vec![0; size];
-    let known = view.read_into(start, &mut bytes);
+    let known = view.read_bytes_into(start, &mut bytes);
     bytes.truncate(known);
     bytes.into()
 }
@@ -283,14 +292,14 @@ struct CachedRange {
 
 /// An address space: its code, and the names in it.
 struct ListedSpace {
-    view: View,
+    view: SpaceView,
     names: NameCursor,
     /// By address, for each mode.
     cache: [AddressMap<CachedRange>; 3],
 }
 
 /// The sink of a listing, which returns text in parts of bounded size.
-pub struct Lines {
+pub struct ListingSink {
     format: LineFormat,
     /// By their numbers.
     spaces: Vec<ListedSpace>,
@@ -320,20 +329,20 @@ pub struct TextPart {
     pub lines: u64,
 }
 
-impl Lines {
+impl ListingSink {
     /// `spaces` are those that the flow is decoded with, in their order, with the names of each; one at least.
-    pub fn new(format: LineFormat, spaces: Vec<(View, NameCursor)>) -> Lines {
+    pub fn new(format: LineFormat, spaces: Vec<(SpaceView, NameCursor)>) -> ListingSink {
         let space = |(view, names)| ListedSpace {
             view,
             names,
             cache: Default::default(),
         };
-        Lines {
+        ListingSink {
             spaces: spaces.into_iter().map(space).collect(),
             formatter: NameFormatter::default(),
             cached_bytes: 0,
             generation: 0,
-            filter_change: format.filter.next_change(0),
+            filter_change: format.filter.next_period_change(0),
             pending: VecDeque::new(),
             skip: 0,
             bytes: 0,
@@ -346,17 +355,17 @@ impl Lines {
     }
 
     /// Decoding pauses when so many bytes or lines of text are pending. With `InstructionFilter::tail` it does not.
-    pub fn set_limits(&mut self, bytes: usize, lines: u64) {
+    pub fn set_pending_text_limits(&mut self, bytes: usize, lines: u64) {
         self.limits = (bytes.max(1), lines.max(1));
     }
 
     /// Whether no more line can follow, though the stream may go on.
-    pub fn is_done(&self) -> bool {
+    pub fn is_listing_complete(&self) -> bool {
         self.is_done
     }
 
     /// Returns the TSC estimate of the next pending line.
-    pub fn next_time(&self) -> Option<u64> {
+    pub fn next_line_time(&self) -> Option<u64> {
         self.pending.front().map(|first| first.time)
     }
 
@@ -372,21 +381,22 @@ impl Lines {
             };
             let scale = self.format.scale;
             let time = scale.map_or(first.time, |scale| scale.tsc_to_nanoseconds(first.time));
-            let time = self.format.has_column(Field::Time).then_some(time);
+            let time = self.format.has_column(ListingColumn::Time).then_some(time);
             let (count, max_lines) = (first.count as usize, lines - part.lines);
             let range = &first.range;
-            let written = range.write(&mut part.text, count, self.skip, max_lines, time);
+            let written =
+                range.write_first_lines(&mut part.text, count, self.skip, max_lines, time);
             part.lines += written;
             self.lines -= written;
             self.skip += written;
             if self.skip >= first.lines {
-                self.drop_first();
+                self.drop_first_range();
             }
         }
         part
     }
 
-    fn drop_first(&mut self) {
+    fn drop_first_range(&mut self) {
         if let Some(first) = self.pending.pop_front() {
             self.bytes -= first.range.text_size_of_first(first.count as usize).0;
             self.skip = 0;
@@ -394,14 +404,14 @@ impl Lines {
     }
 
     /// Drops all but the last `count` lines.
-    fn keep_last(&mut self, count: u64) {
+    fn keep_last_lines(&mut self, count: u64) {
         while let Some(first) = self.pending.front() {
             let rest = first.lines - self.skip;
             if self.lines - rest < count {
                 break;
             }
             self.lines -= rest;
-            self.drop_first();
+            self.drop_first_range();
         }
         let excess = self.lines.saturating_sub(count);
         self.skip += excess;
@@ -422,11 +432,11 @@ impl Lines {
                 return Some(Arc::clone(&found.range));
             }
         }
-        self.render_new(fragment)
+        self.render_new_range(fragment)
     }
 
     #[cold]
-    fn render_new(&mut self, fragment: &RunFragment<'_>) -> Option<Arc<RenderedRange>> {
+    fn render_new_range(&mut self, fragment: &RunFragment<'_>) -> Option<Arc<RenderedRange>> {
         if self.cached_bytes > MAX_CACHED {
             self.clear_cache();
         }
@@ -439,8 +449,8 @@ impl Lines {
             generation: self.generation,
         };
         let before = space.cache[fragment.mode as usize].insert(fragment.start, cached);
-        self.cached_bytes += range.memory_size();
-        self.cached_bytes -= before.map_or(0, |before| before.range.memory_size());
+        self.cached_bytes += range.size_in_bytes();
+        self.cached_bytes -= before.map_or(0, |before| before.range.size_in_bytes());
         Some(range)
     }
 
@@ -452,7 +462,7 @@ impl Lines {
     }
 }
 
-impl Sink for Lines {
+impl Sink for ListingSink {
     fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
         let time = *self.run.get_or_insert(time);
         let (first, last) = self.format.filter.times;
@@ -476,7 +486,7 @@ impl Sink for Lines {
             lines,
         });
         if let Some(count) = self.format.filter.tail {
-            self.keep_last(count);
+            self.keep_last_lines(count);
         }
     }
 
@@ -489,13 +499,13 @@ impl Sink for Lines {
     fn set_code_time(&mut self, time: u64) {
         let mut has_changed = time >= self.filter_change;
         for space in &mut self.spaces {
-            has_changed |= space.names.advance_to(time);
-            if space.view.advance(time) != ChangedCode::None {
+            has_changed |= space.names.advance_to_time(time);
+            if space.view.advance_to_time(time) != ChangedCode::None {
                 self.generation += 1;
             }
         }
         if has_changed {
-            self.filter_change = self.format.filter.next_change(time);
+            self.filter_change = self.format.filter.next_period_change(time);
             self.clear_cache();
         }
     }

@@ -9,12 +9,12 @@ use rtit_image::{demangle, Function, Functions};
 
 /// Returns the functions of a file, which it reads at the first call; `None` if the file is no ELF file or is broken.
 pub trait FunctionSource: Send + Sync {
-    fn functions(&self) -> Option<&Functions>;
+    fn read_functions(&self) -> Option<&Functions>;
 }
 
 /// Executable memory from `start` up to `end`, from time `since` up to `until` (TSC).
 #[derive(Clone)]
-pub struct Region {
+pub struct MappedRegion {
     pub start: u64,
     pub end: u64,
     pub since: u64,
@@ -30,8 +30,8 @@ pub struct Region {
 
 /// All mapped regions of a process over its life.
 #[derive(Default)]
-pub struct Names {
-    regions: Vec<Region>,
+pub struct ProcessNames {
+    regions: Vec<MappedRegion>,
 }
 
 /// The function or module at an address.
@@ -46,20 +46,20 @@ pub struct NamedAddress<'a> {
     pub offset: u64,
 }
 
-impl Names {
-    pub fn new(mut regions: Vec<Region>) -> Names {
+impl ProcessNames {
+    pub fn new(mut regions: Vec<MappedRegion>) -> ProcessNames {
         regions.sort_by_key(|each| each.start);
-        Names { regions }
+        ProcessNames { regions }
     }
 
-    pub fn region(&self, index: u32) -> Option<&Region> {
+    pub fn region_at_index(&self, index: u32) -> Option<&MappedRegion> {
         self.regions.get(index as usize)
     }
 }
 
 /// The names at a time, which only moves forward.
 pub struct NameCursor {
-    names: Arc<Names>,
+    names: Arc<ProcessNames>,
     now: u64,
     /// Indices of the regions that are mapped now, in order; they are disjoint.
     mapped: Vec<u32>,
@@ -68,23 +68,23 @@ pub struct NameCursor {
 }
 
 impl NameCursor {
-    pub fn new(names: Arc<Names>) -> NameCursor {
+    pub fn new(names: Arc<ProcessNames>) -> NameCursor {
         let mut cursor = NameCursor {
             names,
             now: 0,
             mapped: Vec::new(),
             next_change: 0,
         };
-        cursor.advance_to(0);
+        cursor.advance_to_time(0);
         cursor
     }
 
-    pub fn names(&self) -> &Names {
+    pub fn process_names(&self) -> &ProcessNames {
         &self.names
     }
 
     /// Whether names can differ at `time`.
-    pub fn changes_by(&self, time: u64) -> bool {
+    pub fn may_names_change_by(&self, time: u64) -> bool {
         time >= self.next_change
     }
 
@@ -93,9 +93,9 @@ impl NameCursor {
     }
 
     /// Moves to `time`. Returns whether names changed.
-    pub fn advance_to(&mut self, time: u64) -> bool {
+    pub fn advance_to_time(&mut self, time: u64) -> bool {
         self.now = self.now.max(time);
-        if !self.changes_by(time) {
+        if !self.may_names_change_by(time) {
             return false;
         }
         let regions = self.names.regions.iter().zip(0u32..);
@@ -118,8 +118,16 @@ impl NameCursor {
 
     /// Returns the index of the function with this name in the file of a region.
     pub fn find_function_in_region(&self, region: u32, name: &str) -> Option<u32> {
-        let functions = self.names.region(region)?.functions.as_ref()?.functions()?;
-        let found = functions.all().iter().position(|each| each.name == name)?;
+        let functions = self
+            .names
+            .region_at_index(region)?
+            .functions
+            .as_ref()?
+            .read_functions()?;
+        let found = functions
+            .functions_by_offset()
+            .iter()
+            .position(|each| each.name == name)?;
         Some(found as u32)
     }
 
@@ -127,11 +135,11 @@ impl NameCursor {
     pub fn find_name_of_address(&self, ip: u64) -> Option<NamedAddress<'_>> {
         let index = self.mapped.partition_point(|&index| {
             self.names
-                .region(index)
+                .region_at_index(index)
                 .is_some_and(|each| each.start <= ip)
         });
         let region = *self.mapped.get(index.checked_sub(1)?)?;
-        let each = self.names.region(region)?;
+        let each = self.names.region_at_index(region)?;
         if ip >= each.end {
             return None;
         }
@@ -139,11 +147,11 @@ impl NameCursor {
         let functions = each
             .functions
             .as_ref()
-            .and_then(|source| source.functions());
-        let function = functions.and_then(|all| all.at(at));
+            .and_then(|source| source.read_functions());
+        let function = functions.and_then(|all| all.function_at_offset(at));
         let offset = match (functions, function) {
             (_, Some((_, function))) => at - function.offset,
-            (Some(all), None) => all.address(at),
+            (Some(all), None) => all.address_of_offset(at),
             (None, None) => at,
         };
         Some(NamedAddress {
@@ -229,7 +237,7 @@ pub fn module_name(path: &OsStr) -> String {
 }
 
 /// Returns a name with escapes such as `\x1b` for characters that control a terminal or the direction of text, as
-/// `rtit.readable` does.
+/// `rtit.text_escaping` does.
 fn escape_control_characters(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for each in name.chars() {
@@ -240,7 +248,7 @@ fn escape_control_characters(name: &str) -> String {
                 out.extend(each.escape_default());
                 Ok(())
             }
-            _ if !each.is_control() && !is_format(number) => {
+            _ if !each.is_control() && !is_format_character(number) => {
                 out.push(each);
                 Ok(())
             }
@@ -253,7 +261,7 @@ fn escape_control_characters(name: &str) -> String {
 }
 
 /// Whether a character is invisible and changes how others are shown: Unicode's categories Cf, Zl and Zp.
-fn is_format(number: u32) -> bool {
+fn is_format_character(number: u32) -> bool {
     matches!(number, 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff
         | 0xfff9..=0xfffb | 0xe0001..=0xe007f)
 }

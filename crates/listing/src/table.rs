@@ -9,7 +9,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// The name of an address; without a text only the offset is printed.
 #[derive(Clone, Debug, Default)]
-pub struct Name {
+pub struct AddressName {
     pub text: String,
     /// The offset is that in a file, not in a function, and is printed also if it is 0.
     pub is_file: bool,
@@ -17,7 +17,7 @@ pub struct Name {
 
 /// A column of a table, with its format.
 #[derive(Clone, Debug)]
-pub enum Column {
+pub enum TableColumn {
     /// Hexadecimal, on the right of a width.
     Hexadecimal(Vec<u64>, usize),
     /// Decimal, on the right of a width; 2^64-1 is unknown.
@@ -29,38 +29,38 @@ pub enum Column {
     /// Words by their numbers; empty for other numbers.
     Words(Vec<u64>, Vec<String>),
     /// Names by their numbers and offsets from them, on the left of 32 characters.
-    Places(Vec<u64>, Vec<u64>, Vec<Name>),
+    Places(Vec<u64>, Vec<u64>, Vec<AddressName>),
 }
 
-impl Column {
+impl TableColumn {
     /// Returns the number of rows.
     pub fn row_count(&self) -> usize {
         match self {
-            Column::Hexadecimal(numbers, _)
-            | Column::Decimal(numbers, _)
-            | Column::Signed(numbers, _)
-            | Column::Commas(numbers, _)
-            | Column::Words(numbers, _) => numbers.len(),
-            Column::Places(numbers, offsets, _) => numbers.len().min(offsets.len()),
+            TableColumn::Hexadecimal(numbers, _)
+            | TableColumn::Decimal(numbers, _)
+            | TableColumn::Signed(numbers, _)
+            | TableColumn::Commas(numbers, _)
+            | TableColumn::Words(numbers, _) => numbers.len(),
+            TableColumn::Places(numbers, offsets, _) => numbers.len().min(offsets.len()),
         }
     }
 
-    fn write(&self, row: usize, out: &mut Vec<u8>) {
+    fn write_cell(&self, row: usize, out: &mut Vec<u8>) {
         // writing to a vector does not fail
         let _ = match self {
-            Column::Hexadecimal(numbers, width) => {
+            TableColumn::Hexadecimal(numbers, width) => {
                 write!(out, "{:width$x}", numbers[row], width = *width)
             }
-            Column::Decimal(numbers, width) if numbers[row] == UNKNOWN => {
+            TableColumn::Decimal(numbers, width) if numbers[row] == UNKNOWN => {
                 write!(out, "{:>width$}", '-', width = *width)
             }
-            Column::Decimal(numbers, width) => {
+            TableColumn::Decimal(numbers, width) => {
                 write!(out, "{:width$}", numbers[row], width = *width)
             }
-            Column::Signed(numbers, width) => {
+            TableColumn::Signed(numbers, width) => {
                 write!(out, "{:width$}", numbers[row] as i64, width = *width)
             }
-            Column::Commas(numbers, width) => {
+            TableColumn::Commas(numbers, width) => {
                 write!(
                     out,
                     "{:>width$}",
@@ -68,11 +68,11 @@ impl Column {
                     width = *width
                 )
             }
-            Column::Words(numbers, words) => {
+            TableColumn::Words(numbers, words) => {
                 let word = value_at_row(words, numbers[row]).map_or("", String::as_str);
                 out.write_all(word.as_bytes())
             }
-            Column::Places(numbers, offsets, names) => {
+            TableColumn::Places(numbers, offsets, names) => {
                 write_name(value_at_row(names, numbers[row]), offsets[row], out)
             }
         };
@@ -80,15 +80,19 @@ impl Column {
 }
 
 /// Returns the lines of columns of one length, with a blank between columns and none at the end of a line.
-pub fn lines(columns: &[Column]) -> Vec<u8> {
-    let rows = columns.iter().map(Column::row_count).min().unwrap_or(0);
+pub fn format_table_lines(columns: &[TableColumn]) -> Vec<u8> {
+    let rows = columns
+        .iter()
+        .map(TableColumn::row_count)
+        .min()
+        .unwrap_or(0);
     let mut out = Vec::new();
     for row in 0..rows {
         for (index, column) in columns.iter().enumerate() {
             if index > 0 {
                 out.push(b' ');
             }
-            column.write(row, &mut out);
+            column.write_cell(row, &mut out);
         }
         while out.last() == Some(&b' ') {
             out.pop();
@@ -104,7 +108,7 @@ fn value_at_row<T>(all: &[T], number: u64) -> Option<&T> {
         .and_then(|number| all.get(number))
 }
 
-fn write_name(name: Option<&Name>, offset: u64, out: &mut Vec<u8>) -> std::io::Result<()> {
+fn write_name(name: Option<&AddressName>, offset: u64, out: &mut Vec<u8>) -> std::io::Result<()> {
     let start = out.len();
     match name.filter(|name| !name.text.is_empty()) {
         None => write!(out, "{offset:#x}")?,
@@ -133,44 +137,44 @@ fn insert_thousands_separators(number: u64) -> String {
 mod tests {
     use super::*;
 
-    fn text(column: Column) -> String {
-        String::from_utf8(lines(&[
+    fn column_text(column: TableColumn) -> String {
+        String::from_utf8(format_table_lines(&[
             column,
-            Column::Words(vec![0; 9], vec!["|".into()]),
+            TableColumn::Words(vec![0; 9], vec!["|".into()]),
         ]))
         .unwrap()
     }
 
     #[test]
-    fn numbers() {
+    fn number_columns_are_aligned() {
         assert_eq!(
-            text(Column::Hexadecimal(vec![0x1000, 0], 6)),
+            column_text(TableColumn::Hexadecimal(vec![0x1000, 0], 6)),
             "  1000 |\n     0 |\n"
         );
         assert_eq!(
-            text(Column::Decimal(vec![7, u64::MAX], 3)),
+            column_text(TableColumn::Decimal(vec![7, u64::MAX], 3)),
             "  7 |\n  - |\n"
         );
         assert_eq!(
-            text(Column::Signed(vec![u64::MAX, 12345], 3)),
+            column_text(TableColumn::Signed(vec![u64::MAX, 12345], 3)),
             " -1 |\n12345 |\n"
         );
         let grouped = "  0 |\n999 |\n1,000 |\n18,446,744,073,709,551,615 |\n";
         assert_eq!(
-            text(Column::Commas(vec![0, 999, 1000, u64::MAX], 3)),
+            column_text(TableColumn::Commas(vec![0, 999, 1000, u64::MAX], 3)),
             grouped
         );
     }
 
     #[test]
     fn names_fill_32_characters() {
-        let name = |text: &str, is_file| Name {
+        let name = |text: &str, is_file| AddressName {
             text: text.into(),
             is_file,
         };
         let names = vec![name("", false), name("mäin", false), name("libc", true)];
-        let column = Column::Places(vec![0, 1, 1, 2, 3], vec![0, 0, 16, 0, 5], names);
-        let shown = text(column);
+        let column = TableColumn::Places(vec![0, 1, 1, 2, 3], vec![0, 0, 16, 0, 5], names);
+        let shown = column_text(column);
         let wanted = ["0x0", "mäin", "mäin+0x10", "libc+0x0", "0x5"];
         for (line, wanted) in shown.lines().zip(wanted) {
             assert_eq!(line, format!("{wanted:32} |"));
@@ -181,10 +185,10 @@ mod tests {
     #[test]
     fn nothing_ends_with_blanks_and_the_shortest_column_counts() {
         let columns = [
-            Column::Decimal(vec![1, 2, 3], 0),
-            Column::Words(vec![0, 7], vec!["a".into()]),
+            TableColumn::Decimal(vec![1, 2, 3], 0),
+            TableColumn::Words(vec![0, 7], vec!["a".into()]),
         ];
-        assert_eq!(lines(&columns), b"1 a\n2\n");
-        assert_eq!(lines(&[]), b"");
+        assert_eq!(format_table_lines(&columns), b"1 a\n2\n");
+        assert_eq!(format_table_lines(&[]), b"");
     }
 }

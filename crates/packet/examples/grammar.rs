@@ -3,19 +3,19 @@
 //!
 //! usage: grammar FIRST COUNT. Stream number n is the same at all times. To standard output, all little endian, for
 //! each: u32 bytes, u32 records, the bytes, and the records: u32 offset, u16 packet (a `Kind`, or 0x100 and up for an
-//! error), u16 length, u64 and u64 of fields, as `record` says.
+//! error), u16 length, u64 and u64 of fields, as `packet_words` says.
 
 use std::io::{BufWriter, Error, ErrorKind, Write};
 
 use rtit_packet::table::{CYC_MAX_BYTES, IP_PAYLOAD, PTW_PAYLOAD, ROWS};
-use rtit_packet::{Kind, PacketError, PacketKind, Scanner, PSB};
+use rtit_packet::{Kind, PacketError, PacketKind, PacketScanner, PSB};
 
 /// xorshift64*.
-struct Random(u64);
+struct PseudoRandom(u64);
 
-impl Random {
-    fn new(number: u64) -> Random {
-        let mut random = Random(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+impl PseudoRandom {
+    fn new(number: u64) -> PseudoRandom {
+        let mut random = PseudoRandom(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         for _ in 0..8 {
             random.next();
         }
@@ -29,13 +29,13 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    fn random_below(&mut self, limit: usize) -> usize {
         ((self.next() >> 33) as usize) % limit.max(1)
     }
 
-    fn byte(&mut self) -> u8 {
+    fn random_byte(&mut self) -> u8 {
         // values at the edges are as likely as all others together
-        match self.below(4) {
+        match self.random_below(4) {
             0 => 0,
             1 => 0xff,
             _ => (self.next() >> 40) as u8,
@@ -63,7 +63,7 @@ const STATUS: [Kind; 8] = [
     Kind::Fup,
 ];
 
-fn packet(kind: Kind, random: &mut Random, out: &mut Vec<u8>) {
+fn append_random_packet(kind: Kind, random: &mut PseudoRandom, out: &mut Vec<u8>) {
     let row = &ROWS[kind as usize];
     let start = out.len();
     for at in 0..usize::from(row.size) {
@@ -71,79 +71,79 @@ fn packet(kind: Kind, random: &mut Random, out: &mut Vec<u8>) {
             Some(&header) => (header, row.mask[at]),
             None => (0, 0),
         };
-        out.push(header | random.byte() & !mask);
+        out.push(header | random.random_byte() & !mask);
     }
     let head = &mut out[start..];
     let mut more = 0;
     match kind {
-        Kind::Tnt => head[0] = (random.below(126) as u8 + 2) << 1,
+        Kind::Tnt => head[0] = (random.random_below(126) as u8 + 2) << 1,
         Kind::Tnt64 if head[2..].iter().all(|&byte| byte == 0) => head[7] = 1,
         Kind::Tip | Kind::TipPge | Kind::TipPgd | Kind::Fup => {
             let sizes: Vec<usize> = (0..8).filter(|&at| IP_PAYLOAD[at].is_some()).collect();
-            let ip_bytes = sizes[random.below(sizes.len())];
+            let ip_bytes = sizes[random.random_below(sizes.len())];
             head[0] = row.header[0] | (ip_bytes as u8) << 5;
             more = IP_PAYLOAD[ip_bytes].unwrap_or(0).into();
         }
         Kind::ModeExec | Kind::ModeTsx if head[1] & 3 == 3 => head[1] &= !1,
         Kind::Ptw => {
-            let payload = random.below(2);
+            let payload = random.random_below(2);
             head[1] = head[1] & 0x9f | (payload as u8) << 5;
             more = PTW_PAYLOAD[payload].unwrap_or(0).into();
         }
         Kind::Cyc => {
             head[0] &= !4;
-            let length = match random.below(3) {
-                0 => 1 + random.below(CYC_MAX_BYTES),
+            let length = match random.random_below(3) {
+                0 => 1 + random.random_below(CYC_MAX_BYTES),
                 _ => 1,
             };
             if length > 1 {
                 head[0] |= 4;
-                (2..length).for_each(|_| out.push(random.byte() | 1));
-                out.push(random.byte() & !1);
+                (2..length).for_each(|_| out.push(random.random_byte() | 1));
+                out.push(random.random_byte() & !1);
             }
         }
         // its reserved bits say something to readers that reckon with an erratum
-        Kind::Tma if random.below(8) != 0 => {
+        Kind::Tma if random.random_below(8) != 0 => {
             head[4] = 0;
             head[6] &= 1;
         }
         Kind::Trig if head[1] & 0x40 != 0 => more = 2,
         _ => {}
     }
-    (0..more).for_each(|_| out.push(random.byte()));
+    (0..more).for_each(|_| out.push(random.random_byte()));
 }
 
-fn stream(random: &mut Random) -> Vec<u8> {
+fn random_stream(random: &mut PseudoRandom) -> Vec<u8> {
     let mut out = Vec::new();
-    if random.below(20) != 0 {
-        packet(Kind::Psb, random, &mut out);
+    if random.random_below(20) != 0 {
+        append_random_packet(Kind::Psb, random, &mut out);
     }
-    let later = random.below(4) == 0;
-    for _ in 0..1 + random.below(50) {
-        match random.below(16) {
+    let later = random.random_below(4) == 0;
+    for _ in 0..1 + random.random_below(50) {
+        match random.random_below(16) {
             0 => {
-                packet(Kind::Psb, random, &mut out);
+                append_random_packet(Kind::Psb, random, &mut out);
                 for kind in STATUS {
-                    if random.below(2) == 0 {
-                        packet(kind, random, &mut out);
+                    if random.random_below(2) == 0 {
+                        append_random_packet(kind, random, &mut out);
                     }
                 }
-                packet(Kind::PsbEnd, random, &mut out);
+                append_random_packet(Kind::PsbEnd, random, &mut out);
             }
             1 if later => {
-                packet(Kind::Bbp, random, &mut out);
+                append_random_packet(Kind::Bbp, random, &mut out);
                 let four = out[out.len() - 1] & 0x80 != 0;
-                for _ in 0..random.below(6) {
-                    packet(Kind::Bip, random, &mut out);
-                    (0..if four { 4 } else { 8 }).for_each(|_| out.push(random.byte()));
+                for _ in 0..random.random_below(6) {
+                    append_random_packet(Kind::Bip, random, &mut out);
+                    (0..if four { 4 } else { 8 }).for_each(|_| out.push(random.random_byte()));
                 }
-                packet(Kind::Bep, random, &mut out);
+                append_random_packet(Kind::Bep, random, &mut out);
             }
-            2..=7 => packet(Kind::Tnt, random, &mut out),
+            2..=7 => append_random_packet(Kind::Tnt, random, &mut out),
             _ => {
-                let kind = ROWS[random.below(ROWS.len())].kind;
+                let kind = ROWS[random.random_below(ROWS.len())].kind;
                 if kind != Kind::Bip && (later || !LATER.contains(&kind)) {
-                    packet(kind, random, &mut out);
+                    append_random_packet(kind, random, &mut out);
                 }
             }
         }
@@ -151,16 +151,16 @@ fn stream(random: &mut Random) -> Vec<u8> {
     out
 }
 
-fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
-    for _ in 0..random.below(4) {
-        let at = random.below(bytes.len() + 1);
-        let size = 1 + random.below(12);
+fn damage_stream(bytes: &mut Vec<u8>, random: &mut PseudoRandom) {
+    for _ in 0..random.random_below(4) {
+        let at = random.random_below(bytes.len() + 1);
+        let size = 1 + random.random_below(12);
         let end = bytes.len().min(at + size);
-        match random.below(7) {
-            0 | 1 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
+        match random.random_below(7) {
+            0 | 1 if at < bytes.len() => bytes[at] ^= 1 << random.random_below(8),
             2 => drop(bytes.drain(at..end)),
             3 => {
-                let new: Vec<u8> = (0..size).map(|_| random.byte()).collect();
+                let new: Vec<u8> = (0..size).map(|_| random.random_byte()).collect();
                 drop(bytes.splice(at..at, new));
             }
             4 => bytes.truncate(at),
@@ -170,7 +170,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
             }
             // a part of a PSB, or more than one
             6 => {
-                let from = random.below(2);
+                let from = random.random_below(2);
                 let new: Vec<u8> = PSB
                     .iter()
                     .cycle()
@@ -186,7 +186,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// Of a packet its two words; bits that some readers do not know of are left out.
-fn record(kind: PacketKind) -> (u64, u64) {
+fn packet_words(kind: PacketKind) -> (u64, u64) {
     use PacketKind as P;
     match kind {
         P::Tnt(tnt) | P::Tnt64(tnt) => (tnt.bits, tnt.count.into()),
@@ -222,7 +222,7 @@ fn record(kind: PacketKind) -> (u64, u64) {
     }
 }
 
-fn refusal(error: &PacketError) -> u16 {
+fn error_code(error: &PacketError) -> u16 {
     match error {
         PacketError::Truncated { .. } => 0x100,
         PacketError::UnknownOpcode { .. } => 0x101,
@@ -234,7 +234,7 @@ fn refusal(error: &PacketError) -> u16 {
     }
 }
 
-fn write(bytes: &[u8], out: &mut impl Write) -> Result<(), Error> {
+fn write_scan_results(bytes: &[u8], out: &mut impl Write) -> Result<(), Error> {
     let mut records = Vec::new();
     let mut put = |offset: usize, kind: u16, length: usize, (a, b): (u64, u64)| {
         records.extend((offset as u32).to_le_bytes());
@@ -243,7 +243,7 @@ fn write(bytes: &[u8], out: &mut impl Write) -> Result<(), Error> {
         records.extend(a.to_le_bytes());
         records.extend(b.to_le_bytes());
     };
-    let mut scanner = Scanner::new(bytes);
+    let mut scanner = PacketScanner::new(bytes);
     let mut synced = scanner.seek_next_psb().is_some();
     while synced {
         match scanner.next() {
@@ -251,10 +251,10 @@ fn write(bytes: &[u8], out: &mut impl Write) -> Result<(), Error> {
                 packet.offset,
                 packet.kind.kind() as u16,
                 packet.length,
-                record(packet.kind),
+                packet_words(packet.kind),
             ),
             Some(Err(error)) => {
-                put(error.offset(), refusal(&error), 0, (0, 0));
+                put(error.offset(), error_code(&error), 0, (0, 0));
                 synced = !error.is_truncated() && scanner.seek_next_psb().is_some();
             }
             None => break,
@@ -279,10 +279,10 @@ fn main() -> Result<(), Error> {
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     for number in first..first + count {
-        let mut random = Random::new(number);
-        let mut bytes = stream(&mut random);
-        damage(&mut bytes, &mut random);
-        write(&bytes, &mut out)?;
+        let mut random = PseudoRandom::new(number);
+        let mut bytes = random_stream(&mut random);
+        damage_stream(&mut bytes, &mut random);
+        write_scan_results(&bytes, &mut out)?;
     }
     out.flush()
 }

@@ -1,12 +1,12 @@
 //! Packets as columns: for callers that look at millions of them.
 //!
 //! The first byte of most packets determines their kind, their length, and the position of the payload. Those are read
-//! by a table ([`FirstByteClass`]) without a branch that depends on the kind; [`Scanner`] reads the others, and all in
-//! blocks.
+//! by a table ([`FirstByteClass`]) without a branch that depends on the kind; [`PacketScanner`] reads the others, and
+//! all in blocks.
 
 use crate::error::PacketError;
 use crate::packet::PacketKind;
-use crate::scan::Scanner;
+use crate::scan::PacketScanner;
 use crate::scan::PSB;
 use crate::table::{self, field, FieldLayout, Kind};
 
@@ -39,7 +39,7 @@ const BEYOND: usize = 8;
 /// | EVD | payload | type |
 /// | TRIG | TRBV, ICNT << 8 | ICNTV, MULT << 1, IP << 2 |
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Columns {
+pub struct PacketColumns {
     /// [`Kind`](crate::table::Kind) as a number: its row in the packet table.
     pub kind: Vec<u8>,
     pub detail: Vec<u8>,
@@ -48,7 +48,7 @@ pub struct Columns {
     pub payload: Vec<u64>,
 }
 
-impl Columns {
+impl PacketColumns {
     /// Returns the number of packets.
     pub fn len(&self) -> usize {
         self.kind.len()
@@ -60,7 +60,7 @@ impl Columns {
     }
 
     /// Reserves memory for `packets` more.
-    pub fn reserve(&mut self, packets: usize) {
+    pub fn reserve_packets(&mut self, packets: usize) {
         self.kind.reserve(packets);
         self.detail.reserve(packets);
         self.offset.reserve(packets);
@@ -69,16 +69,16 @@ impl Columns {
 
     /// Appends packets of `scanner` that begin before offset `until`, until there are `limit` of them, its data ends or
     /// an error occurs. Bytes after a packet may show that it is none: up to 32 bytes after it count, if there are any.
-    pub fn fill(
+    pub fn append_packets(
         &mut self,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         limit: usize,
         until: usize,
     ) -> Result<(), PacketError> {
         let mut stage = PacketStage::new();
         while self.len() < limit {
             let room = (limit - self.len()).min(STAGE);
-            let (count, ended) = stage.fill(scanner, room, until);
+            let (count, ended) = stage.fill_stage(scanner, room, until);
             self.kind.extend_from_slice(first_items(&stage.kind, count));
             self.detail
                 .extend_from_slice(first_items(&stage.detail, count));
@@ -123,22 +123,22 @@ impl PacketStage {
     }
 
     /// Reads up to `room` packets that begin before `until`. Returns their number, and why there are no more.
-    fn fill(
+    fn fill_stage(
         &mut self,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         room: usize,
         until: usize,
     ) -> (usize, Option<ScanEnd>) {
         let mut count = 0;
         while count < room {
-            if scanner.block().is_none() {
+            if scanner.block_item_size().is_none() {
                 count += self.fill_by_chunk(scanner, count, room, until);
                 count += self.fill_by_class(scanner, count, room, until);
                 if count == room {
                     break;
                 }
             }
-            if Scanner::position(scanner) >= until {
+            if PacketScanner::next_packet_offset(scanner) >= until {
                 return (count, Some(ScanEnd::Data));
             }
             let packet = match scanner.next() {
@@ -160,12 +160,12 @@ impl PacketStage {
     /// As `fill_by_class`, for whole chunks without bytes that may be part of a PSB.
     fn fill_by_chunk(
         &mut self,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         from: usize,
         room: usize,
         until: usize,
     ) -> usize {
-        let (mut rest, end) = unread_before(scanner, until);
+        let (mut rest, end) = unread_bytes_before(scanner, until);
         let mut count = 0;
         while room - from - count >= CHUNK {
             let Some(chunk) = rest.first_chunk() else {
@@ -196,7 +196,7 @@ impl PacketStage {
     ) -> (usize, usize) {
         let mut lengths = [0; CHUNK];
         for (length, &byte) in lengths.iter_mut().zip(chunk) {
-            *length = length_of(byte);
+            *length = length_by_first_byte(byte);
         }
         let rows = self.kind[from..]
             .iter_mut()
@@ -225,12 +225,12 @@ impl PacketStage {
     /// Reads packets that their first byte determines, into rows from `from` on. Returns their number.
     fn fill_by_class(
         &mut self,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         from: usize,
         room: usize,
         until: usize,
     ) -> usize {
-        let (mut rest, end) = unread_before(scanner, until);
+        let (mut rest, end) = unread_bytes_before(scanner, until);
         let rows = self.kind[from..room]
             .iter_mut()
             .zip(&mut self.detail[from..room])
@@ -264,8 +264,11 @@ impl PacketStage {
 }
 
 /// Returns the bytes before offset `until` that `scanner` has not read, and the offset of their end.
-fn unread_before<'a>(scanner: &Scanner<'a>, until: usize) -> (&'a [u8], usize) {
-    let (rest, begin) = (scanner.remaining_bytes(), Scanner::position(scanner));
+fn unread_bytes_before<'a>(scanner: &PacketScanner<'a>, until: usize) -> (&'a [u8], usize) {
+    let (rest, begin) = (
+        scanner.remaining_bytes(),
+        PacketScanner::next_packet_offset(scanner),
+    );
     let rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
     (rest, begin + rest.len())
 }
@@ -351,13 +354,13 @@ const NO_CLASS: FirstByteClass = FirstByteClass {
 };
 
 /// By first byte, outside a block. No packet is longer than the eight bytes that are read.
-static CLASSES: [FirstByteClass; 256] = classes_by_first_byte();
+static CLASSES: [FirstByteClass; 256] = class_table_by_first_byte();
 
-const fn classes_by_first_byte() -> [FirstByteClass; 256] {
+const fn class_table_by_first_byte() -> [FirstByteClass; 256] {
     let mut classes = [NO_CLASS; 256];
     let mut byte = 0;
     while byte < 256 {
-        classes[byte] = class_of(byte as u8);
+        classes[byte] = class_of_first_byte(byte as u8);
         byte += 1;
     }
     classes
@@ -368,45 +371,45 @@ const fn is_header_of_kind(first: u8, kind: Kind) -> bool {
     first & row.mask[0] == row.header[0]
 }
 
-const fn class_of(first: u8) -> FirstByteClass {
+const fn class_of_first_byte(first: u8) -> FirstByteClass {
     if is_header_of_kind(first, Kind::Pad) {
-        return packet_class(Kind::Pad, 1, None);
+        return class_of_packet(Kind::Pad, 1, None);
     }
     if first == table::ESCAPE {
         return NO_CLASS;
     }
     if is_header_of_kind(first, Kind::Tnt) {
-        return packet_class(Kind::Tnt, 1, Some(field::TNT_BITS));
+        return class_of_packet(Kind::Tnt, 1, Some(field::TNT_BITS));
     }
     if is_header_of_kind(first, Kind::Cyc) {
         // its Exp bit: another byte follows
         return match first & 4 {
-            0 => packet_class(Kind::Cyc, 1, Some(field::CYC_CYCLES)),
+            0 => class_of_packet(Kind::Cyc, 1, Some(field::CYC_CYCLES)),
             _ => NO_CLASS,
         };
     }
     if is_header_of_kind(first, Kind::Mtc) {
-        return packet_class(Kind::Mtc, 2, Some(field::MTC_CTC));
+        return class_of_packet(Kind::Mtc, 2, Some(field::MTC_CTC));
     }
     if is_header_of_kind(first, Kind::Tsc) {
-        return packet_class(Kind::Tsc, 8, Some(field::TSC_TSC));
+        return class_of_packet(Kind::Tsc, 8, Some(field::TSC_TSC));
     }
     let mut ip_packets = [Kind::Tip, Kind::TipPge, Kind::TipPgd, Kind::Fup].as_slice();
     while let [kind, others @ ..] = ip_packets {
         if is_header_of_kind(first, *kind) {
-            return ip_class(*kind, first);
+            return class_of_ip_packet(*kind, first);
         }
         ip_packets = others;
     }
     NO_CLASS
 }
 
-const fn ip_class(kind: Kind, first: u8) -> FirstByteClass {
+const fn class_of_ip_packet(kind: Kind, first: u8) -> FirstByteClass {
     let ip_bytes = first >> field::IP_BYTES.bit;
     match table::IP_PAYLOAD[ip_bytes as usize] {
         Some(0) => FirstByteClass {
             detail: ip_bytes,
-            ..packet_class(kind, 1, None)
+            ..class_of_packet(kind, 1, None)
         },
         Some(size) if size < 8 => {
             let payload = FieldLayout {
@@ -417,14 +420,14 @@ const fn ip_class(kind: Kind, first: u8) -> FirstByteClass {
             };
             FirstByteClass {
                 detail: ip_bytes,
-                ..packet_class(kind, 1 + size, Some(payload))
+                ..class_of_packet(kind, 1 + size, Some(payload))
             }
         }
         _ => NO_CLASS,
     }
 }
 
-const fn packet_class(kind: Kind, length: u8, payload: Option<FieldLayout>) -> FirstByteClass {
+const fn class_of_packet(kind: Kind, length: u8, payload: Option<FieldLayout>) -> FirstByteClass {
     let (shift, mask) = match payload {
         None => (0, 0),
         Some(field) => (
@@ -443,7 +446,7 @@ const fn packet_class(kind: Kind, length: u8, payload: Option<FieldLayout>) -> F
 
 /// Returns the length as in `CLASSES`, but by comparisons alone, so that many are computed at once.
 #[inline(always)]
-const fn length_of(byte: u8) -> u8 {
+const fn length_by_first_byte(byte: u8) -> u8 {
     let low = byte & 0x1F;
     let ip = low == 0x0D || low == 0x11 || low == 0x01 || low == 0x1D;
     let one = byte & 1 == 0 && byte != table::ESCAPE || byte & 7 == 3;
@@ -463,7 +466,7 @@ const fn length_of(byte: u8) -> u8 {
 const _: () = {
     let mut byte = 0;
     while byte < 256 {
-        assert!(length_of(byte as u8) == CLASSES[byte].length);
+        assert!(length_by_first_byte(byte as u8) == CLASSES[byte].length);
         byte += 1;
     }
 };

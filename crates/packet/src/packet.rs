@@ -14,38 +14,38 @@ pub struct Packet {
 
 impl Packet {
     /// Offset of the byte after the packet.
-    pub fn end(&self) -> usize {
+    pub fn end_offset(&self) -> usize {
         self.offset + self.length
     }
 }
 
 /// IP payload of TIP, TIP.PGE, TIP.PGD and FUP, not yet joined with LastIP (Table 33-18).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ip {
+pub struct IpPayload {
     /// 0, 1, 2, 3, 4 or 6; 0 means that the IP is suppressed.
     pub ip_bytes: u8,
     /// The 0, 2, 4, 6, 6 or 8 payload bytes, zero-extended.
     pub payload: u64,
 }
 
-impl Ip {
+impl IpPayload {
     /// True if the packet carries no IP (IPBytes 0).
-    pub fn suppressed(&self) -> bool {
+    pub fn is_suppressed(&self) -> bool {
         self.ip_bytes == 0
     }
 }
 
 /// Branch results of a short or a long TNT. Result i (0 = oldest) is bit `count - 1 - i` of `bits`; 1 = taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tnt {
+pub struct TntPayload {
     /// Number of results: 1..=6 in a short TNT, 1..=47 in a long one.
     pub count: u8,
     pub bits: u64,
 }
 
-impl Tnt {
+impl TntPayload {
     /// Result number `index`, 0 being the oldest; `None` past the last.
-    pub fn get(&self, index: u8) -> Option<bool> {
+    pub fn result_at(&self, index: u8) -> Option<bool> {
         (index < self.count).then(|| self.bits >> (self.count - 1 - index) & 1 == 1)
     }
 }
@@ -57,17 +57,17 @@ pub enum PacketKind {
     /// PAD.
     Pad,
     /// Short TNT.
-    Tnt(Tnt),
+    Tnt(TntPayload),
     /// Long TNT.
-    Tnt64(Tnt),
+    Tnt64(TntPayload),
     /// Target of an indirect branch.
-    Tip(Ip),
+    Tip(IpPayload),
     /// TIP.PGE: PacketEn becomes 1.
-    TipPge(Ip),
+    TipPge(IpPayload),
     /// TIP.PGD: PacketEn becomes 0.
-    TipPgd(Ip),
+    TipPgd(IpPayload),
     /// FUP: the IP of an event, or of the packet before.
-    Fup(Ip),
+    Fup(IpPayload),
     /// `cr3` holds `CR3[51:5]` in place.
     Pip { nr: bool, cr3: u64 },
     /// `csl` is CS.L and LMA, `iflag` is RFLAGS.IF.
@@ -189,13 +189,13 @@ impl PacketKind {
     }
 
     /// True if a block does not go on after this packet: BEP, OVF and those that Table 33-15 forbids inside.
-    pub fn ends_block(&self) -> bool {
+    pub fn ends_pebs_block(&self) -> bool {
         matches!(self, Self::Bep { .. } | Self::Ovf) || !self.kind().declaration().in_block
     }
 
     /// Calls `take` with the name and value of each field, in declared order, named as in the Python table; a
     /// suppressed IP payload is left out, and a TNT gives `count` and `bits`.
-    pub fn fields(&self, mut take: impl FnMut(&'static str, u64)) {
+    pub fn for_each_field(&self, mut take: impl FnMut(&'static str, u64)) {
         match *self {
             Self::Pad | Self::TraceStop | Self::Ovf | Self::Psb | Self::PsbEnd => {}
             Self::Tnt(tnt) | Self::Tnt64(tnt) => {
@@ -204,7 +204,7 @@ impl PacketKind {
             }
             Self::Tip(ip) | Self::TipPge(ip) | Self::TipPgd(ip) | Self::Fup(ip) => {
                 take("ip_bytes", ip.ip_bytes.into());
-                if !ip.suppressed() {
+                if !ip.is_suppressed() {
                     take("payload", ip.payload);
                 }
             }

@@ -1,7 +1,7 @@
 //! Reads one packet from bytes, by the generated table.
 
 use crate::error::PacketError;
-use crate::packet::{Ip, PacketKind, Tnt};
+use crate::packet::{IpPayload, PacketKind, TntPayload};
 use crate::scan::PSB;
 use crate::table::{self, field, FieldLayout, Kind, PacketDeclaration, ROWS};
 
@@ -55,14 +55,14 @@ const MNT: &PacketDeclaration = Kind::Mnt.declaration();
 
 /// The results of a short TNT, if `first` is one outside a block.
 #[inline]
-pub(crate) fn short_tnt(first: u8) -> Option<Tnt> {
+pub(crate) fn parse_short_tnt(first: u8) -> Option<TntPayload> {
     matches!(FIRST[first as usize], HeaderByte::Defined(Kind::Tnt))
         .then(|| tnt_below_stop_bit(u64::from(first >> field::TNT_BITS.bit)))
 }
 
 /// The packet at the start of `rest`, which is at `offset`, and its length. `rest` is not empty.
 #[inline(always)]
-pub(crate) fn read(
+pub(crate) fn read_packet(
     rest: &[u8],
     offset: usize,
     block: ItemSize,
@@ -81,12 +81,13 @@ pub(crate) fn read(
             })
         }
     };
-    let ip =
-        |kind: fn(Ip) -> PacketKind| read_ip(rest, offset).map(|(ip, length)| (kind(ip), length));
+    let ip = |kind: fn(IpPayload) -> PacketKind| {
+        read_ip(rest, offset).map(|(ip, length)| (kind(ip), length))
+    };
     Ok(match kind {
         Kind::Tnt => {
             if block.is_some() && first & BIP.mask[0] == BIP.header[0] {
-                return read_item(rest, offset, block);
+                return read_block_item(rest, offset, block);
             }
             (
                 PacketKind::Tnt(tnt_below_stop_bit(u64::from(first >> field::TNT_BITS.bit))),
@@ -102,7 +103,7 @@ pub(crate) fn read(
             let length = checked_packet_size(rest, offset, kind)?;
             (
                 PacketKind::Mtc {
-                    ctc: get(rest, field::MTC_CTC) as u8,
+                    ctc: read_field(rest, field::MTC_CTC) as u8,
                 },
                 length,
             )
@@ -111,7 +112,7 @@ pub(crate) fn read(
             let length = checked_packet_size(rest, offset, kind)?;
             (
                 PacketKind::Tsc {
-                    tsc: get(rest, field::TSC_TSC),
+                    tsc: read_field(rest, field::TSC_TSC),
                 },
                 length,
             )
@@ -151,9 +152,9 @@ fn read_escaped(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), Packe
         return Err(unknown);
     }
     let length = checked_packet_size(rest, offset, kind)?;
-    let at = |field: FieldLayout| get(rest, field);
-    let byte = |field: FieldLayout| get(rest, field) as u8;
-    let flag = |field: FieldLayout| get(rest, field) != 0;
+    let at = |field: FieldLayout| read_field(rest, field);
+    let byte = |field: FieldLayout| read_field(rest, field) as u8;
+    let flag = |field: FieldLayout| read_field(rest, field) != 0;
     let packet = match kind {
         Kind::Psb => PacketKind::Psb,
         Kind::PsbEnd => PacketKind::PsbEnd,
@@ -237,15 +238,15 @@ fn is_longer_than_one_psb(psb: &[u8]) -> bool {
 }
 
 #[inline]
-fn read_ip(rest: &[u8], offset: usize) -> Result<(Ip, usize), PacketError> {
-    let ip_bytes = get(rest, field::IP_BYTES) as u8;
+fn read_ip(rest: &[u8], offset: usize) -> Result<(IpPayload, usize), PacketError> {
+    let ip_bytes = read_field(rest, field::IP_BYTES) as u8;
     let Some(Some(size)) = table::IP_PAYLOAD.get(ip_bytes as usize) else {
         return Err(reserved_bits_error(rest, offset, 0));
     };
     let length = 1 + *size as usize;
     check_length(rest, offset, length)?;
     Ok((
-        Ip {
+        IpPayload {
             ip_bytes,
             payload: read_little_endian(rest, 1, *size as usize),
         },
@@ -280,7 +281,7 @@ fn read_mode(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), PacketEr
     let Some(&byte) = rest.get(1) else {
         return Err(PacketError::Truncated { offset });
     };
-    let flag = |field: FieldLayout| get(rest, field) != 0;
+    let flag = |field: FieldLayout| read_field(rest, field) != 0;
     let (packet, (mask, value)) = if byte & EXEC.mask[1] == EXEC.header[1] {
         let exec = PacketKind::ModeExec {
             csl: flag(field::MODE_EXEC_CSL),
@@ -304,7 +305,7 @@ fn read_mode(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), PacketEr
 }
 
 fn read_ptw(rest: &[u8], offset: usize, second: u8) -> Result<(PacketKind, usize), PacketError> {
-    let payload_bytes = get(rest, field::PTW_PAYLOAD_BYTES) as u8;
+    let payload_bytes = read_field(rest, field::PTW_PAYLOAD_BYTES) as u8;
     let Some(Some(size)) = table::PTW_PAYLOAD.get(payload_bytes as usize) else {
         return Err(PacketError::Reserved {
             offset,
@@ -314,7 +315,7 @@ fn read_ptw(rest: &[u8], offset: usize, second: u8) -> Result<(PacketKind, usize
     };
     let length = 2 + *size as usize;
     check_length(rest, offset, length)?;
-    let ip = get(rest, field::PTW_IP) != 0;
+    let ip = read_field(rest, field::PTW_IP) != 0;
     Ok((
         PacketKind::Ptw {
             ip,
@@ -325,14 +326,14 @@ fn read_ptw(rest: &[u8], offset: usize, second: u8) -> Result<(PacketKind, usize
     ))
 }
 
-fn read_item(
+fn read_block_item(
     rest: &[u8],
     offset: usize,
     block: ItemSize,
 ) -> Result<(PacketKind, usize), PacketError> {
     let size = block.unwrap_or(8) as usize;
     check_length(rest, offset, 1 + size)?;
-    let id = get(rest, field::BIP_ID) as u8;
+    let id = read_field(rest, field::BIP_ID) as u8;
     Ok((
         PacketKind::Bip {
             id,
@@ -345,13 +346,13 @@ fn read_item(
 
 fn read_trig(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), PacketError> {
     let length = checked_packet_size(rest, offset, Kind::Trig)?;
-    let icntv = get(rest, field::TRIG_ICNTV) != 0;
+    let icntv = read_field(rest, field::TRIG_ICNTV) != 0;
     let more = table::TRIG_PAYLOAD[usize::from(icntv)].unwrap_or(0) as usize;
     check_length(rest, offset, length + more)?;
     let packet = PacketKind::Trig {
-        ip: get(rest, field::TRIG_IP) != 0,
-        mult: get(rest, field::TRIG_MULT) != 0,
-        trbv: get(rest, field::TRIG_TRBV) as u8,
+        ip: read_field(rest, field::TRIG_IP) != 0,
+        mult: read_field(rest, field::TRIG_MULT) != 0,
+        trbv: read_field(rest, field::TRIG_TRBV) as u8,
         icnt: icntv.then(|| read_little_endian(rest, length, more) as u16),
     };
     Ok((packet, length + more))
@@ -359,9 +360,9 @@ fn read_trig(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), PacketEr
 
 /// The results below the stop bit of `code`, which is at least 2.
 #[inline]
-fn tnt_below_stop_bit(code: u64) -> Tnt {
+fn tnt_below_stop_bit(code: u64) -> TntPayload {
     let count = code.checked_ilog2().unwrap_or(0);
-    Tnt {
+    TntPayload {
         count: count as u8,
         bits: code & !(1 << count),
     }
@@ -414,7 +415,7 @@ pub(crate) fn read_little_endian(rest: &[u8], at: usize, size: usize) -> u64 {
 
 /// The value of a field; the packet is in `rest` in whole.
 #[inline]
-pub(crate) fn get(rest: &[u8], field: FieldLayout) -> u64 {
+pub(crate) fn read_field(rest: &[u8], field: FieldLayout) -> u64 {
     let size = (field.bit + field.width).div_ceil(8) as usize;
     (read_little_endian(rest, field.byte, size) >> field.bit & low_bits_mask(field.width))
         << field.shift

@@ -4,7 +4,7 @@ use memchr::memmem;
 
 use crate::error::PacketError;
 use crate::packet::{Packet, PacketKind};
-use crate::read::{read, short_tnt, ItemSize};
+use crate::read::{parse_short_tnt, read_packet, ItemSize};
 
 /// Reads one packet after the other and knows whether it is between BBP and BEP (section 33.4.1.1).
 ///
@@ -12,7 +12,7 @@ use crate::read::{read, short_tnt, ItemSize};
 /// at the bad packet; after it `next` gives `None` until [`seek_next_psb`](Scanner::seek_next_psb) or
 /// [`seek_to`](Scanner::seek_to).
 #[derive(Clone, Debug)]
-pub struct Scanner<'a> {
+pub struct PacketScanner<'a> {
     data: &'a [u8],
     /// Offset of `data` in what is scanned.
     base: usize,
@@ -22,19 +22,20 @@ pub struct Scanner<'a> {
     block: ItemSize,
 }
 
-impl<'a> Scanner<'a> {
+impl<'a> PacketScanner<'a> {
     /// Starts at byte 0, outside a block.
     pub fn new(data: &'a [u8]) -> Self {
-        Self::at(data, 0)
+        Self::starting_at(data, 0)
     }
 
     /// Starts at byte `position`, a packet boundary outside a block.
-    pub fn at(data: &'a [u8], position: usize) -> Self {
-        Self::within(data, 0, position)
+    pub fn starting_at(data: &'a [u8], position: usize) -> Self {
+        Self::for_window(data, 0, position)
     }
 
-    /// As `at`, for a window: `data` begins at offset `base` of the stream. All offsets are those of the stream.
-    pub fn within(data: &'a [u8], base: usize, position: usize) -> Self {
+    /// As `starting_at`, for a window: `data` begins at offset `base` of the stream. All offsets are those of the
+    /// stream.
+    pub fn for_window(data: &'a [u8], base: usize, position: usize) -> Self {
         let rest = position.checked_sub(base).and_then(|at| data.get(at..));
         Self {
             data,
@@ -45,8 +46,9 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The bytes that are scanned; byte 0 of them is at the offset that `within` was given.
-    pub fn data(&self) -> &'a [u8] {
+    /// The bytes that are scanned; byte 0 of them is at the offset that [`for_window`](PacketScanner::for_window) was
+    /// given.
+    pub fn scanned_bytes(&self) -> &'a [u8] {
         self.data
     }
 
@@ -56,23 +58,23 @@ impl<'a> Scanner<'a> {
     }
 
     /// Offset of the next packet, or of the one that could not be read.
-    pub fn position(&self) -> usize {
+    pub fn next_packet_offset(&self) -> usize {
         self.position
     }
 
     /// Inside a block the bytes of its items: 4 or 8.
-    pub fn block(&self) -> Option<u8> {
+    pub fn block_item_size(&self) -> Option<u8> {
         self.block
     }
 
     /// Continues at byte `position`, a packet boundary outside a block.
     pub fn seek_to(&mut self, position: usize) {
-        *self = Self::within(self.data, self.base, position);
+        *self = Self::for_window(self.data, self.base, position);
     }
 
-    /// Continues inside or outside a block, as [`block`](Scanner::block) said: for scanning in parts. Sizes other than
-    /// 4 mean 8.
-    pub fn set_block(&mut self, block: Option<u8>) {
+    /// Continues inside or outside a block, as [`block_item_size`](PacketScanner::block_item_size) said: for scanning
+    /// in parts. Sizes other than 4 mean 8.
+    pub fn set_block_item_size(&mut self, block: Option<u8>) {
         self.block = block.map(|size| if size == 4 { 4 } else { 8 });
     }
 
@@ -93,7 +95,7 @@ impl<'a> Scanner<'a> {
         let &first = self.rest.first()?;
         if self.block.is_none() {
             // Most packets of most streams: worth a place in the caller's loop.
-            if let Some(tnt) = short_tnt(first) {
+            if let Some(tnt) = parse_short_tnt(first) {
                 let offset = self.position;
                 self.advance_past_packet(1);
                 return Some(Ok(Packet {
@@ -103,16 +105,16 @@ impl<'a> Scanner<'a> {
                 }));
             }
         }
-        Some(self.read())
+        Some(self.read_current_packet())
     }
 
     #[inline(never)]
-    fn read(&mut self) -> Result<Packet, PacketError> {
+    fn read_current_packet(&mut self) -> Result<Packet, PacketError> {
         let offset = self.position;
-        let (kind, length) = read(self.rest, offset, self.block)
+        let (kind, length) = read_packet(self.rest, offset, self.block)
             .and_then(|(kind, length)| match kind {
                 PacketKind::Psb => Ok((kind, length)),
-                _ if length > 1 && psb_within(self.rest, length) => {
+                _ if length > 1 && has_psb_within(self.rest, length) => {
                     Err(PacketError::BrokenOff { offset })
                 }
                 _ => Ok((kind, length)),
@@ -121,7 +123,7 @@ impl<'a> Scanner<'a> {
         self.advance_past_packet(length);
         if let PacketKind::Bbp { sz, .. } = kind {
             self.block = Some(if sz { 4 } else { 8 });
-        } else if self.block.is_some() && kind.ends_block() {
+        } else if self.block.is_some() && kind.ends_pebs_block() {
             self.block = None;
         }
         Ok(Packet {
@@ -138,12 +140,12 @@ impl<'a> Scanner<'a> {
     }
 }
 
-impl Iterator for Scanner<'_> {
+impl Iterator for PacketScanner<'_> {
     type Item = Result<Packet, PacketError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        Scanner::next(self)
+        PacketScanner::next(self)
     }
 }
 
@@ -169,7 +171,7 @@ pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
 /// Whether a PSB begins within the `length` bytes of a packet at the beginning of `data`: then these are no packet. A
 /// run of 02H 82H that continues after the packet with a whole PSB is the packet's own bytes and that PSB, unless it is
 /// long enough for another.
-pub fn psb_within(data: &[u8], length: usize) -> bool {
+pub fn has_psb_within(data: &[u8], length: usize) -> bool {
     let [first, second] = [PSB[0], PSB[1]];
     let after = data.get(length..).unwrap_or(&[]);
     match after {

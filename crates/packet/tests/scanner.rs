@@ -1,9 +1,9 @@
 //! The scanner over blocks, errors, truncated and random bytes.
 
 use proptest::prelude::*;
-use rtit_packet::{find_psb, Kind, PacketError, PacketKind, Scanner, PSB};
+use rtit_packet::{find_psb, Kind, PacketError, PacketKind, PacketScanner, PSB};
 
-fn hex(text: &str) -> Vec<u8> {
+fn parse_hex(text: &str) -> Vec<u8> {
     text.split_whitespace()
         .map(|byte| u8::from_str_radix(byte, 16).unwrap())
         .collect()
@@ -12,14 +12,14 @@ fn hex(text: &str) -> Vec<u8> {
 #[test]
 fn block_items_replace_tnts_until_the_block_ends() {
     let item4 = [0x0c, 1, 2, 3, 4];
-    let mut data = hex("02 63 84");
+    let mut data = parse_hex("02 63 84");
     data.extend(item4);
-    data.extend(hex("59 01"));
+    data.extend(parse_hex("59 01"));
     data.extend(item4);
-    data.extend(hex(
+    data.extend(parse_hex(
         "02 63 04 14 01 02 03 04 05 06 07 08 02 33 0c 02 63 04 02 f3 0c 02 63 04 06 0c",
     ));
-    let kinds: Vec<_> = Scanner::new(&data)
+    let kinds: Vec<_> = PacketScanner::new(&data)
         .map(|p| p.unwrap().kind.kind())
         .collect();
     use Kind::{Bbp, Bep, Bip, Mtc, Ovf, Tnt};
@@ -30,12 +30,12 @@ fn block_items_replace_tnts_until_the_block_ends() {
 }
 
 #[test]
-fn an_error_is_returned_once_and_resync_continues_at_the_next_psb() {
-    let mut data = hex("06 02 52 06 06");
-    data.extend(hex("02 82 02 82"));
+fn error_is_returned_once_and_resync_continues_at_the_next_psb() {
+    let mut data = parse_hex("06 02 52 06 06");
+    data.extend(parse_hex("02 82 02 82"));
     data.extend(PSB);
     data.push(0x06);
-    let mut scanner = Scanner::new(&data);
+    let mut scanner = PacketScanner::new(&data);
     assert!(scanner.next().unwrap().is_ok());
     assert_eq!(scanner.next().unwrap().unwrap_err().offset(), 1);
     assert!(scanner.next().is_none());
@@ -44,11 +44,11 @@ fn an_error_is_returned_once_and_resync_continues_at_the_next_psb() {
     assert!(scanner.next().unwrap().is_ok());
     assert!(scanner.next().is_none());
     assert_eq!(scanner.seek_next_psb(), None);
-    assert_eq!(scanner.position(), data.len());
+    assert_eq!(scanner.next_packet_offset(), data.len());
 }
 
 /// Bytes that look like packets more often than random ones do.
-fn stream() -> impl Strategy<Value = Vec<u8>> {
+fn packet_like_bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         proptest::collection::vec(any::<u8>(), 1..4),
         any::<u8>().prop_map(|byte| vec![0x02, byte]),
@@ -61,15 +61,15 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_scanned_to_the_end(data in stream()) {
-        let mut scanner = Scanner::new(&data);
+    fn any_bytes_are_scanned_to_the_end(data in packet_like_bytes()) {
+        let mut scanner = PacketScanner::new(&data);
         let mut end = 0;
         loop {
             match scanner.next() {
                 Some(Ok(packet)) => {
                     prop_assert_eq!(packet.offset, end);
                     prop_assert!((1..=16).contains(&packet.length));
-                    end = packet.end();
+                    end = packet.end_offset();
                     prop_assert!(end <= data.len());
                 }
                 Some(Err(error)) => {
@@ -92,20 +92,21 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_cut_short_is_truncated(data in stream(), cut in 0usize..16) {
-        let mut scanner = Scanner::new(&data);
+    fn packet_cut_short_is_truncated(data in packet_like_bytes(), cut in 0usize..16) {
+        let mut scanner = PacketScanner::new(&data);
         while let Some(Ok(packet)) = scanner.next() {
             if packet.length > 1 {
                 let part = &data[packet.offset..packet.offset + 1 + cut % (packet.length - 1)];
-                let mut again = Scanner::new(part);
-                again.set_block(if packet.kind.kind() == Kind::Bip { Some(packet.length as u8 - 1) } else { None });
+                let mut again = PacketScanner::new(part);
+                let is_item = packet.kind.kind() == Kind::Bip;
+                again.set_block_item_size(is_item.then(|| packet.length as u8 - 1));
                 prop_assert_eq!(again.next(), Some(Err(PacketError::Truncated { offset: 0 })));
             }
         }
     }
 
     #[test]
-    fn find_psb_is_the_end_of_the_first_run(data in stream(), from in 0usize..60) {
+    fn find_psb_returns_the_last_psb_of_the_first_run(data in packet_like_bytes(), from in 0usize..60) {
         let naive = (from..data.len()).find(|&i| data[i..].starts_with(&PSB)).map(|mut i| {
             while data[i + 2..].starts_with(&PSB) {
                 i += 2;
@@ -118,13 +119,13 @@ proptest! {
 
 /// Something before a PSB looked like its beginning, and is read before it.
 #[test]
-fn a_psb_ends_a_run_of_its_bytes_also_when_read_from_the_start() {
+fn run_of_psb_bytes_read_from_its_start_ends_with_a_psb() {
     for pairs in 1..40 {
         let mut data = PSB[..2].repeat(pairs);
         let psbs = pairs / 8;
         let left = 2 * (pairs % 8);
         let read = |data: &[u8]| {
-            let mut scanner = Scanner::new(data);
+            let mut scanner = PacketScanner::new(data);
             let mut found = Vec::new();
             loop {
                 match scanner.next() {

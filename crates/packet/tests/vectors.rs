@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 
 use rtit_packet::table::ROWS;
-use rtit_packet::{Kind, PacketError, PacketKind, Scanner};
+use rtit_packet::{Kind, PacketError, PacketKind, PacketScanner};
 
 const FILE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -12,43 +12,43 @@ const FILE: &str = concat!(
 );
 
 /// A line of the file: bytes, and what they are, or nothing.
-struct Vector {
+struct PacketVector {
     bytes: Vec<u8>,
-    packet: Option<Shown>,
+    packet: Option<ShownPacket>,
 }
 
 /// A packet as the file shows it: its name, the results of a TNT, the numbers of all others.
 #[derive(PartialEq, Eq, Debug)]
-struct Shown {
+struct ShownPacket {
     name: String,
     bits: String,
     fields: BTreeMap<String, u64>,
 }
 
-fn vectors() -> Vec<Vector> {
+fn read_vectors() -> Vec<PacketVector> {
     let text = read_to_string(FILE).expect(FILE);
     text.lines()
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| {
             let at = line.find(['=', '>', '!']).expect(line);
             let (packet, _source) = line[at + 1..].split_once(';').expect(line);
-            Vector {
-                bytes: hex(&line[..at]),
-                packet: (!line[at..].starts_with('!')).then(|| parse(packet)),
+            PacketVector {
+                bytes: parse_hex(&line[..at]),
+                packet: (!line[at..].starts_with('!')).then(|| parse_shown_packet(packet)),
             }
         })
         .collect()
 }
 
-fn hex(text: &str) -> Vec<u8> {
+fn parse_hex(text: &str) -> Vec<u8> {
     text.split_whitespace()
         .map(|byte| u8::from_str_radix(byte, 16).expect(text))
         .collect()
 }
 
-fn parse(text: &str) -> Shown {
+fn parse_shown_packet(text: &str) -> ShownPacket {
     let mut words = text.split_whitespace();
-    let mut shown = Shown {
+    let mut shown = ShownPacket {
         name: words.next().expect("a name").to_owned(),
         bits: String::new(),
         fields: BTreeMap::new(),
@@ -68,15 +68,15 @@ fn parse(text: &str) -> Shown {
     shown
 }
 
-fn show(kind: &PacketKind) -> Shown {
-    let mut shown = Shown {
+fn show_packet(kind: &PacketKind) -> ShownPacket {
+    let mut shown = ShownPacket {
         name: kind.name().to_owned(),
         bits: String::new(),
         fields: BTreeMap::new(),
     };
     if let PacketKind::Tnt(tnt) | PacketKind::Tnt64(tnt) = kind {
         let letter = |index| {
-            if tnt.get(index) == Some(true) {
+            if tnt.result_at(index) == Some(true) {
                 'T'
             } else {
                 'N'
@@ -84,7 +84,7 @@ fn show(kind: &PacketKind) -> Shown {
         };
         shown.bits = (0..tnt.count).map(letter).collect();
     } else {
-        kind.fields(|name, value| {
+        kind.for_each_field(|name, value| {
             shown.fields.insert(name.to_owned(), value);
         });
     }
@@ -92,23 +92,26 @@ fn show(kind: &PacketKind) -> Shown {
 }
 
 /// A scanner over the bytes, within a block of the item's size if they are to be an item.
-fn scanner<'data>(vector: &Vector, bytes: &'data [u8]) -> Scanner<'data> {
-    let mut scanner = Scanner::new(bytes);
-    let item = |shown: &&Shown| shown.name == Kind::Bip.name();
+fn scanner_for_vector<'data>(vector: &PacketVector, bytes: &'data [u8]) -> PacketScanner<'data> {
+    let mut scanner = PacketScanner::new(bytes);
+    let item = |shown: &&ShownPacket| shown.name == Kind::Bip.name();
     let item = vector.packet.as_ref().filter(item);
-    scanner.set_block(item.map(|item| if item.fields["sz"] == 0 { 8 } else { 4 }));
+    scanner.set_block_item_size(item.map(|item| if item.fields["sz"] == 0 { 8 } else { 4 }));
     scanner
 }
 
 #[test]
-fn every_packet_of_the_chapter() {
+fn every_packet_of_the_chapter_is_scanned() {
     let mut seen = BTreeSet::new();
-    for vector in vectors() {
+    for vector in read_vectors() {
         let Some(expected) = &vector.packet else {
             continue;
         };
-        let packet = scanner(&vector, &vector.bytes).next().unwrap().unwrap();
-        assert_eq!(&show(&packet.kind), expected);
+        let packet = scanner_for_vector(&vector, &vector.bytes)
+            .next()
+            .unwrap()
+            .unwrap();
+        assert_eq!(&show_packet(&packet.kind), expected);
         assert_eq!((packet.offset, packet.length), (0, vector.bytes.len()));
         seen.insert(packet.kind.kind());
     }
@@ -118,8 +121,11 @@ fn every_packet_of_the_chapter() {
 #[test]
 fn reserved_and_undefined_bytes_are_errors() {
     let mut count = 0;
-    for vector in vectors().iter().filter(|vector| vector.packet.is_none()) {
-        let found = scanner(vector, &vector.bytes).next().unwrap();
+    for vector in read_vectors()
+        .iter()
+        .filter(|vector| vector.packet.is_none())
+    {
+        let found = scanner_for_vector(vector, &vector.bytes).next().unwrap();
         let error = found.expect_err(&format!("{:02x?}", vector.bytes));
         assert!(!error.is_truncated(), "{:02x?}: {error}", vector.bytes);
         assert_eq!(error.offset(), 0);
@@ -130,10 +136,13 @@ fn reserved_and_undefined_bytes_are_errors() {
 }
 
 #[test]
-fn a_packet_cut_short_at_any_byte_is_truncated() {
-    for vector in vectors().iter().filter(|vector| vector.packet.is_some()) {
+fn packet_cut_short_at_any_byte_is_truncated() {
+    for vector in read_vectors()
+        .iter()
+        .filter(|vector| vector.packet.is_some())
+    {
         for end in 1..vector.bytes.len() {
-            let found = scanner(vector, &vector.bytes[..end]).next();
+            let found = scanner_for_vector(vector, &vector.bytes[..end]).next();
             assert_eq!(found, Some(Err(PacketError::Truncated { offset: 0 })));
         }
     }

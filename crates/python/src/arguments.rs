@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 /// A string of the operating system, such as a file name: as an argument str, bytes or path, as a result the str of
 /// `os.fsdecode`. UnicodeEncodeError for a str that cannot be encoded.
@@ -34,12 +34,12 @@ impl<'py> IntoPyObject<'py> for OsText {
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        os_text(py, &self.0)
+        os_text_to_str(py, &self.0)
     }
 }
 
 /// The str of `os.fsdecode`, which Python's own file names are equal to.
-pub fn os_text<'py>(py: Python<'py>, name: &OsStr) -> PyResult<Bound<'py, PyString>> {
+pub fn os_text_to_str<'py>(py: Python<'py>, name: &OsStr) -> PyResult<Bound<'py, PyString>> {
     match name.to_str().filter(|text| text.is_ascii()) {
         Some(text) => Ok(PyString::new(py, text)),
         None => {
@@ -63,18 +63,20 @@ const MAX_ITEMS: usize = 1 << 22;
 const RESERVED_ITEMS: usize = 1 << 10;
 
 /// A sequence of at most `MAX` items. ValueError if there are more.
-pub struct Items<T, const MAX: usize = MAX_ITEMS>(pub Vec<T>);
+pub struct BoundedItems<T, const MAX: usize = MAX_ITEMS>(pub Vec<T>);
 
 /// A sequence that grows with a recording, of any length.
-pub type AllItems<T> = Items<T, { usize::MAX }>;
+pub type AllItems<T> = BoundedItems<T, { usize::MAX }>;
 
-impl<T> Default for Items<T> {
-    fn default() -> Items<T> {
-        Items(Vec::new())
+impl<T> Default for BoundedItems<T> {
+    fn default() -> BoundedItems<T> {
+        BoundedItems(Vec::new())
     }
 }
 
-impl<'a, 'py, T: FromPyObjectOwned<'py>, const MAX: usize> FromPyObject<'a, 'py> for Items<T, MAX> {
+impl<'a, 'py, T: FromPyObjectOwned<'py>, const MAX: usize> FromPyObject<'a, 'py>
+    for BoundedItems<T, MAX>
+{
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
@@ -90,18 +92,18 @@ impl<'a, 'py, T: FromPyObjectOwned<'py>, const MAX: usize> FromPyObject<'a, 'py>
             }
         }
         match length.max(items.len()) <= MAX {
-            true => Ok(Items(items)),
+            true => Ok(BoundedItems(items)),
             false => Err(PyValueError::new_err(format!("more than {MAX} items"))),
         }
     }
 }
 
 /// The mode of code by its bits. ValueError unless they are 16, 32 or 64.
-pub fn mode_of_bits(bits: u32) -> PyResult<Mode> {
+pub fn code_mode_of_bits(bits: u32) -> PyResult<CodeMode> {
     match bits {
-        16 => Ok(Mode::Bits16),
-        32 => Ok(Mode::Bits32),
-        64 => Ok(Mode::Bits64),
+        16 => Ok(CodeMode::Bits16),
+        32 => Ok(CodeMode::Bits32),
+        64 => Ok(CodeMode::Bits64),
         _ => Err(PyValueError::new_err(format!(
             "bits is {bits}: it must be 16, 32 or 64"
         ))),

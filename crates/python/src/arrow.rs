@@ -13,39 +13,39 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyIterator};
 
-use crate::arguments::Items;
+use crate::arguments::BoundedItems;
 
 /// Name, dtype ("u1", "u4", "u8", "i4", "f8"), and the labels of categories by number.
 type Field = (String, String, Vec<String>);
 
 #[pyfunction]
-pub fn arrow_schema(py: Python<'_>, fields: Items<Field>) -> PyResult<Bound<'_, PyCapsule>> {
-    PyCapsule::new_with_value(py, Schema::from_fields(&fields.0)?, c"arrow_schema")
+pub fn arrow_schema(py: Python<'_>, fields: BoundedItems<Field>) -> PyResult<Bound<'_, PyCapsule>> {
+    PyCapsule::new_with_value(py, ArrowSchema::from_fields(&fields.0)?, c"arrow_schema")
 }
 
 #[pyfunction]
 pub fn arrow_array<'py>(
     py: Python<'py>,
-    fields: Items<Field>,
-    columns: Items<Bound<'py, PyAny>>,
+    fields: BoundedItems<Field>,
+    columns: BoundedItems<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let array = Array::from_columns(&fields.0, &columns.0)?;
+    let array = ArrowArray::from_columns(&fields.0, &columns.0)?;
     PyCapsule::new_with_value(py, array, c"arrow_array")
 }
 
 #[pyfunction]
 pub fn arrow_stream<'py>(
     py: Python<'py>,
-    fields: Items<Field>,
+    fields: BoundedItems<Field>,
     batches: Bound<'py, PyIterator>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    Schema::from_fields(&fields.0)?; // raises the error of an invalid field now
-    let stream = Stream {
+    ArrowSchema::from_fields(&fields.0)?; // raises the error of an invalid field now
+    let stream = ArrowArrayStream {
         get_schema: Some(get_schema),
         get_next: Some(get_next),
         get_last_error: Some(get_last_error),
-        release: Some(Stream::release),
-        private_data: into_private_data(Batches {
+        release: Some(ArrowArrayStream::release),
+        private_data: into_private_data(StreamBatches {
             fields: fields.0,
             iterator: batches.unbind(),
             error: CString::default(),
@@ -56,40 +56,40 @@ pub fn arrow_stream<'py>(
 
 /// ArrowSchema.
 #[repr(C)]
-struct Schema {
+struct ArrowSchema {
     format: *const c_char,
     name: *const c_char,
     metadata: *const c_char,
     flags: i64,
     n_children: i64,
-    children: *mut *mut Schema,
-    dictionary: *mut Schema,
-    release: Option<unsafe extern "C" fn(*mut Schema)>,
+    children: *mut *mut ArrowSchema,
+    dictionary: *mut ArrowSchema,
+    release: Option<unsafe extern "C" fn(*mut ArrowSchema)>,
     private_data: *mut c_void,
 }
 
 /// ArrowArray.
 #[repr(C)]
-struct Array {
+struct ArrowArray {
     length: i64,
     null_count: i64,
     offset: i64,
     n_buffers: i64,
     n_children: i64,
     buffers: *mut *const c_void,
-    children: *mut *mut Array,
-    dictionary: *mut Array,
-    release: Option<unsafe extern "C" fn(*mut Array)>,
+    children: *mut *mut ArrowArray,
+    dictionary: *mut ArrowArray,
+    release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
     private_data: *mut c_void,
 }
 
 /// ArrowArrayStream.
 #[repr(C)]
-struct Stream {
-    get_schema: Option<unsafe extern "C" fn(*mut Stream, *mut Schema) -> c_int>,
-    get_next: Option<unsafe extern "C" fn(*mut Stream, *mut Array) -> c_int>,
-    get_last_error: Option<unsafe extern "C" fn(*mut Stream) -> *const c_char>,
-    release: Option<unsafe extern "C" fn(*mut Stream)>,
+struct ArrowArrayStream {
+    get_schema: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowSchema) -> c_int>,
+    get_next: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowArray) -> c_int>,
+    get_last_error: Option<unsafe extern "C" fn(*mut ArrowArrayStream) -> *const c_char>,
+    release: Option<unsafe extern "C" fn(*mut ArrowArrayStream)>,
     private_data: *mut c_void,
 }
 
@@ -124,35 +124,35 @@ macro_rules! impl_release {
     )*};
 }
 
-impl_release!(Schema, Array, Stream);
+impl_release!(ArrowSchema, ArrowArray, ArrowArrayStream);
 
 /// The children and the dictionary of a schema or an array.
-struct Nested<T> {
+struct NestedArrowParts<T> {
     _children: Vec<T>,
     pointers: Vec<*mut T>,
     dictionary: Option<Box<T>>,
 }
 
 // SAFETY: the pointers lead to the children.
-unsafe impl<T: Send> Send for Nested<T> {}
+unsafe impl<T: Send> Send for NestedArrowParts<T> {}
 
-impl<T> Nested<T> {
-    fn new(mut children: Vec<T>, dictionary: Option<T>) -> Nested<T> {
-        Nested {
+impl<T> NestedArrowParts<T> {
+    fn new(mut children: Vec<T>, dictionary: Option<T>) -> NestedArrowParts<T> {
+        NestedArrowParts {
             pointers: children.iter_mut().map(ptr::from_mut).collect(),
             _children: children,
             dictionary: dictionary.map(Box::new),
         }
     }
 
-    fn dictionary(&mut self) -> *mut T {
+    fn dictionary_pointer(&mut self) -> *mut T {
         self.dictionary
             .as_deref_mut()
             .map_or(ptr::null_mut(), ptr::from_mut)
     }
 }
 
-fn format_of(dtype: &str) -> PyResult<&'static str> {
+fn arrow_format_of_dtype(dtype: &str) -> PyResult<&'static str> {
     match dtype {
         "u1" => Ok("C"),
         "u4" => Ok("I"),
@@ -165,62 +165,67 @@ fn format_of(dtype: &str) -> PyResult<&'static str> {
     }
 }
 
-impl Schema {
+impl ArrowSchema {
     fn new(
         format: &str,
         name: &str,
-        children: Vec<Schema>,
-        dictionary: Option<Schema>,
-    ) -> PyResult<Schema> {
+        children: Vec<ArrowSchema>,
+        dictionary: Option<ArrowSchema>,
+    ) -> PyResult<ArrowSchema> {
         let (format, name) = (CString::new(format)?, CString::new(name)?);
-        let mut nested = Nested::new(children, dictionary);
-        Ok(Schema {
+        let mut nested = NestedArrowParts::new(children, dictionary);
+        Ok(ArrowSchema {
             format: format.as_ptr(),
             name: name.as_ptr(),
             metadata: ptr::null(),
             flags: 0,
             n_children: nested.pointers.len() as i64,
             children: nested.pointers.as_mut_ptr(),
-            dictionary: nested.dictionary(),
-            release: Some(Schema::release),
+            dictionary: nested.dictionary_pointer(),
+            release: Some(ArrowSchema::release),
             private_data: into_private_data((format, name, nested)),
         })
     }
 
-    fn from_fields(fields: &[Field]) -> PyResult<Schema> {
+    fn from_fields(fields: &[Field]) -> PyResult<ArrowSchema> {
         let child = |(name, dtype, labels): &Field| {
             let has_labels = !labels.is_empty();
-            let strings = has_labels.then(|| Schema::new("u", "", Vec::new(), None));
-            Schema::new(format_of(dtype)?, name, Vec::new(), strings.transpose()?)
+            let strings = has_labels.then(|| ArrowSchema::new("u", "", Vec::new(), None));
+            ArrowSchema::new(
+                arrow_format_of_dtype(dtype)?,
+                name,
+                Vec::new(),
+                strings.transpose()?,
+            )
         };
         let children = fields.iter().map(child).collect::<PyResult<_>>()?;
-        Schema::new("+s", "", children, None)
+        ArrowSchema::new("+s", "", children, None)
     }
 }
 
 /// The buffers of an array, and the owner of their memory.
-struct Buffers {
+struct ArrayBuffers {
     addresses: Vec<*const c_void>,
     _owner: Box<dyn Any + Send>,
 }
 
 // SAFETY: the addresses are within the owner's memory.
-unsafe impl Send for Buffers {}
+unsafe impl Send for ArrayBuffers {}
 
-impl Array {
+impl ArrowArray {
     fn new(
         length: usize,
         addresses: Vec<*const c_void>,
         owner: Box<dyn Any + Send>,
-        children: Vec<Array>,
-        dictionary: Option<Array>,
-    ) -> Array {
-        let mut nested = Nested::new(children, dictionary);
-        let mut buffers = Buffers {
+        children: Vec<ArrowArray>,
+        dictionary: Option<ArrowArray>,
+    ) -> ArrowArray {
+        let mut nested = NestedArrowParts::new(children, dictionary);
+        let mut buffers = ArrayBuffers {
             addresses,
             _owner: owner,
         };
-        Array {
+        ArrowArray {
             length: length as i64,
             null_count: 0,
             offset: 0,
@@ -228,38 +233,38 @@ impl Array {
             n_children: nested.pointers.len() as i64,
             buffers: buffers.addresses.as_mut_ptr(),
             children: nested.pointers.as_mut_ptr(),
-            dictionary: nested.dictionary(),
-            release: Some(Array::release),
+            dictionary: nested.dictionary_pointer(),
+            release: Some(ArrowArray::release),
             private_data: into_private_data((buffers, nested)),
         }
     }
 
-    fn from_columns(fields: &[Field], columns: &[Bound<'_, PyAny>]) -> PyResult<Array> {
+    fn from_columns(fields: &[Field], columns: &[Bound<'_, PyAny>]) -> PyResult<ArrowArray> {
         if fields.len() != columns.len() {
             let message = format!("{} columns for {} fields", columns.len(), fields.len());
             return Err(PyValueError::new_err(message));
         }
         let child = |((_, dtype, labels), column): (&Field, &Bound<'_, PyAny>)| {
-            let strings = (!labels.is_empty()).then(|| Array::from_strings(labels));
+            let strings = (!labels.is_empty()).then(|| ArrowArray::from_strings(labels));
             match dtype.as_str() {
-                "u1" => Array::from_buffer::<u8>(column, strings),
-                "u4" => Array::from_buffer::<u32>(column, strings),
-                "u8" => Array::from_buffer::<u64>(column, strings),
-                "i4" => Array::from_buffer::<i32>(column, strings),
-                "f8" => Array::from_buffer::<f64>(column, strings),
+                "u1" => ArrowArray::from_buffer::<u8>(column, strings),
+                "u4" => ArrowArray::from_buffer::<u32>(column, strings),
+                "u8" => ArrowArray::from_buffer::<u64>(column, strings),
+                "i4" => ArrowArray::from_buffer::<i32>(column, strings),
+                "f8" => ArrowArray::from_buffer::<f64>(column, strings),
                 _ => Err(PyValueError::new_err(format!(
                     "dtype {dtype} is not supported"
                 ))),
             }
         };
         let children = fields.iter().zip(columns).map(child);
-        let children: Vec<Array> = children.collect::<PyResult<_>>()?;
+        let children: Vec<ArrowArray> = children.collect::<PyResult<_>>()?;
         let length = children.first().map_or(0, |child| child.length);
         if children.iter().any(|child| child.length != length) {
             return Err(PyValueError::new_err("columns of different lengths"));
         }
         let no_validity = vec![ptr::null()];
-        Ok(Array::new(
+        Ok(ArrowArray::new(
             length as usize,
             no_validity,
             Box::new(()),
@@ -270,15 +275,15 @@ impl Array {
 
     fn from_buffer<T: Element + Send + 'static>(
         column: &Bound<'_, PyAny>,
-        dictionary: Option<Array>,
-    ) -> PyResult<Array> {
+        dictionary: Option<ArrowArray>,
+    ) -> PyResult<ArrowArray> {
         let buffer = PyBuffer::<T>::get(column)?;
         if !buffer.is_c_contiguous() || buffer.dimensions() != 1 {
             return Err(PyTypeError::new_err("a column is not contiguous"));
         }
         let addresses = vec![ptr::null(), buffer.buf_ptr().cast_const()];
         let length = buffer.item_count();
-        Ok(Array::new(
+        Ok(ArrowArray::new(
             length,
             addresses,
             Box::new(buffer),
@@ -287,7 +292,7 @@ impl Array {
         ))
     }
 
-    fn from_strings(strings: &[String]) -> Array {
+    fn from_strings(strings: &[String]) -> ArrowArray {
         let mut ends = vec![0];
         let mut text = String::new();
         for string in strings {
@@ -295,7 +300,7 @@ impl Array {
             ends.push(text.len() as i32);
         }
         let addresses = vec![ptr::null(), ends.as_ptr().cast(), text.as_ptr().cast()];
-        Array::new(
+        ArrowArray::new(
             strings.len(),
             addresses,
             Box::new((ends, text)),
@@ -306,7 +311,7 @@ impl Array {
 }
 
 /// The private data of a stream.
-struct Batches {
+struct StreamBatches {
     fields: Vec<Field>,
     iterator: Py<PyIterator>,
     error: CString,
@@ -316,7 +321,7 @@ const EIO: c_int = 5;
 
 /// # Safety
 /// `stream` was not released.
-unsafe fn batches_of<'a>(stream: *mut Stream) -> Option<&'a mut Batches> {
+unsafe fn batches_of<'a>(stream: *mut ArrowArrayStream) -> Option<&'a mut StreamBatches> {
     // SAFETY: calls for one stream do not overlap, and its data is from `into_private_data`.
     unsafe { (*(*stream).private_data.cast::<Box<dyn Any + Send>>()).downcast_mut() }
 }
@@ -326,9 +331,9 @@ unsafe fn batches_of<'a>(stream: *mut Stream) -> Option<&'a mut Batches> {
 /// # Safety
 /// `stream` was not released, and `out` is memory for a value.
 unsafe fn write_result<T>(
-    stream: *mut Stream,
+    stream: *mut ArrowArrayStream,
     out: *mut T,
-    make: impl FnOnce(Python<'_>, &Batches) -> PyResult<T>,
+    make: impl FnOnce(Python<'_>, &StreamBatches) -> PyResult<T>,
 ) -> c_int {
     // SAFETY: as for this function.
     let Some(batches) = (unsafe { batches_of(stream) }) else {
@@ -347,29 +352,29 @@ unsafe fn write_result<T>(
     }
 }
 
-unsafe extern "C" fn get_schema(stream: *mut Stream, out: *mut Schema) -> c_int {
+unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSchema) -> c_int {
     // SAFETY: the consumer passes a stream that was not released, and memory for a schema.
     unsafe {
         write_result(stream, out, |_, batches| {
-            Schema::from_fields(&batches.fields)
+            ArrowSchema::from_fields(&batches.fields)
         })
     }
 }
 
-unsafe extern "C" fn get_next(stream: *mut Stream, out: *mut Array) -> c_int {
-    let next = |py: Python<'_>, batches: &Batches| {
+unsafe extern "C" fn get_next(stream: *mut ArrowArrayStream, out: *mut ArrowArray) -> c_int {
+    let next = |py: Python<'_>, batches: &StreamBatches| {
         let Some(batch) = batches.iterator.bind(py).clone().next() else {
             // SAFETY: its fields are numbers and pointers that may be null. Such an array is the end of a stream.
             return Ok(unsafe { std::mem::zeroed() });
         };
-        let columns = batch?.extract::<Items<Bound<'_, PyAny>>>()?;
-        Array::from_columns(&batches.fields, &columns.0)
+        let columns = batch?.extract::<BoundedItems<Bound<'_, PyAny>>>()?;
+        ArrowArray::from_columns(&batches.fields, &columns.0)
     };
     // SAFETY: the consumer passes a stream that was not released, and memory for an array.
     unsafe { write_result(stream, out, next) }
 }
 
-unsafe extern "C" fn get_last_error(stream: *mut Stream) -> *const c_char {
+unsafe extern "C" fn get_last_error(stream: *mut ArrowArrayStream) -> *const c_char {
     // SAFETY: the consumer passes a stream that was not released; the text stays until its next call.
     unsafe { batches_of(stream) }.map_or(ptr::null(), |batches| batches.error.as_ptr())
 }

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyMemoryView};
-use rtit_flow::recycle;
+use rtit_flow::return_column_to_pool;
 
 /// Appends a copy of the contents of a buffer.
 pub fn append_buffer<T: Element + Copy + Default>(
@@ -70,9 +70,9 @@ macro_rules! column_types {
 
 // The pool of buffers has none for f64.
 column_types! {
-    U8(u8) = c"B", recycle;
-    U32(u32) = c"I", recycle;
-    U64(u64) = c"Q", recycle;
+    U8(u8) = c"B", return_column_to_pool;
+    U32(u32) = c"I", return_column_to_pool;
+    U64(u64) = c"Q", return_column_to_pool;
     F64(f64) = c"d", drop;
 }
 
@@ -86,7 +86,7 @@ where
 }
 
 /// The column that has `value` of each row.
-pub fn column<R: IntoIterator, T>(rows: R, value: impl Fn(R::Item) -> T) -> Column
+pub fn column_of_rows<R: IntoIterator, T>(rows: R, value: impl Fn(R::Item) -> T) -> Column
 where
     Column: From<Vec<T>>,
 {

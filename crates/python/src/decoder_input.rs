@@ -9,20 +9,20 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyIterator};
 use rtit_flow::{
-    Cpu, FilterRanges, GuestTsc, GuestViews, InitialState, ScheduledThread, Settings, SpaceKey,
-    Spaces, StreamWindow, TransitionLimits, WindowSource,
+    AddressSpaces, CpuModel, FilterRanges, GuestTsc, GuestViews, InitialState, ScheduledThread,
+    Settings, SpaceKey, StreamWindow, TransitionLimits, WindowSource,
 };
 
-use crate::arguments::{mode_of_bits, AllItems, Items};
+use crate::arguments::{code_mode_of_bits, AllItems, BoundedItems};
 use crate::columns::append_buffer;
-use crate::errors::{Interrupt, PendingErrors};
+use crate::errors::{PendingErrors, SignalInterrupt};
 use crate::image::Space;
 
 /// Bytes that a window of chunks has at least, for one thread.
 const MIN_WINDOW_BYTES: usize = 1 << 16;
 
 /// The bytes of a stream: all of them, or a window that moves over chunks that Python yields one at a time.
-pub enum Stream {
+pub enum DecoderStream {
     /// Kept alive, not copied.
     Shared(PyBackedBytes),
     Copied(Vec<u8>),
@@ -40,12 +40,12 @@ pub struct ChunkedStream {
     base: usize,
 }
 
-impl WindowSource for Stream {
-    fn window(&self) -> StreamWindow<'_> {
+impl WindowSource for DecoderStream {
+    fn current_window(&self) -> StreamWindow<'_> {
         match self {
-            Stream::Shared(bytes) => StreamWindow::whole(bytes),
-            Stream::Copied(bytes) => StreamWindow::whole(bytes),
-            Stream::Chunked(stream) => StreamWindow {
+            DecoderStream::Shared(bytes) => StreamWindow::of_whole_stream(bytes),
+            DecoderStream::Copied(bytes) => StreamWindow::of_whole_stream(bytes),
+            DecoderStream::Chunked(stream) => StreamWindow {
                 bytes: &stream.bytes,
                 base: stream.base,
                 last: stream.chunks.is_none(),
@@ -54,41 +54,41 @@ impl WindowSource for Stream {
     }
 }
 
-impl Stream {
+impl DecoderStream {
     /// From bytes, another buffer of bytes, or an iterable of these.
-    pub fn new(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
+    pub fn new(object: &Bound<'_, PyAny>) -> PyResult<DecoderStream> {
         if let Ok(bytes) = object.extract::<PyBackedBytes>() {
-            return Ok(Stream::Shared(bytes));
+            return Ok(DecoderStream::Shared(bytes));
         }
         if let Ok(buffer) = PyBuffer::<u8>::get(object) {
-            return Ok(Stream::Copied(buffer.to_vec(object.py())?));
+            return Ok(DecoderStream::Copied(buffer.to_vec(object.py())?));
         }
         let chunks = object.try_iter().map_err(|_| {
             PyTypeError::new_err("the stream is neither bytes-like nor an iterable of such")
         })?;
-        let mut stream = Stream::Chunked(ChunkedStream {
+        let mut stream = DecoderStream::Chunked(ChunkedStream {
             min_bytes: MIN_WINDOW_BYTES,
             chunks: Some(chunks.unbind()),
             error: None,
             bytes: Vec::new(),
             base: 0,
         });
-        stream.advance(object.py(), 0)?;
+        stream.advance_window(object.py(), 0)?;
         Ok(stream)
     }
 
     /// Makes windows have at least so many bytes from `position` on, unless the stream ends.
     pub fn set_min_bytes(&mut self, py: Python<'_>, bytes: usize, position: usize) -> PyResult<()> {
-        if let Stream::Chunked(stream) = self {
+        if let DecoderStream::Chunked(stream) = self {
             stream.min_bytes = bytes.max(MIN_WINDOW_BYTES);
-            self.advance(py, position)?;
+            self.advance_window(py, position)?;
         }
         Ok(())
     }
 
     /// Drops the bytes before offset `position` and reads more. An error of the iterator is raised by every later call.
-    pub fn advance(&mut self, py: Python<'_>, position: usize) -> PyResult<()> {
-        let Stream::Chunked(stream) = self else {
+    pub fn advance_window(&mut self, py: Python<'_>, position: usize) -> PyResult<()> {
+        let DecoderStream::Chunked(stream) = self else {
             return Ok(());
         };
         if let Some(error) = &stream.error {
@@ -125,7 +125,7 @@ impl ChunkedStream {
 }
 
 /// Settings from keyword arguments, as `DecoderSettings` of `_core.pyi` describes them.
-pub fn settings(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
+pub fn decoder_settings_from_keywords(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
     let mut settings = Settings::default();
     for (name, value) in keywords.into_iter().flatten() {
         let name: String = name.extract()?;
@@ -142,14 +142,14 @@ pub fn settings(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
             "no_retcomp" => settings.no_retcomp = value.extract()?,
             "cpu" => {
                 let cpu: Option<(u16, u16, u8)> = value.extract()?;
-                settings.cpu = cpu.map(|(family, model, stepping)| Cpu {
+                settings.cpu = cpu.map(|(family, model, stepping)| CpuModel {
                     family,
                     model,
                     stepping,
                 });
             }
             "ranges" => {
-                let ranges = value.extract::<Items<(u64, u64)>>()?.0;
+                let ranges = value.extract::<BoundedItems<(u64, u64)>>()?.0;
                 settings.ranges = FilterRanges::new(&ranges).ok_or_else(|| {
                     PyValueError::new_err(format!("{} filter ranges, more than 4", ranges.len()))
                 })?;
@@ -180,7 +180,7 @@ pub type Start = (Option<u64>, u32, u64);
 
 pub fn initial_state(start: Option<Start>) -> PyResult<Option<InitialState>> {
     let state = |(ip, bits, last_ip)| {
-        let mode = mode_of_bits(bits)?;
+        let mode = code_mode_of_bits(bits)?;
         Ok(InitialState { ip, mode, last_ip })
     };
     start.map(state).transpose()
@@ -199,19 +199,19 @@ pub type Schedule = (PyBuffer<u64>, PyBuffer<u32>, AllItems<ThreadCode>);
 
 /// The code of a stream, and the errors that can occur while it is read.
 pub struct DecoderCode {
-    pub spaces: Spaces,
+    pub spaces: AddressSpaces,
     pub errors: PendingErrors,
 }
 
 impl DecoderCode {
     /// `space` for everything, and those of `others` for their keys: (CR3, NR) or (CR3, NR, VMCS pointer).
     pub fn new(space: &Space, others: Option<&Bound<'_, PyDict>>) -> PyResult<DecoderCode> {
-        let (token, interrupt) = Interrupt::new();
+        let (token, interrupt) = SignalInterrupt::new();
         let mut code = DecoderCode {
-            spaces: Spaces::new(space.inner().view()),
+            spaces: AddressSpaces::new(space.image_space().view_at_start()),
             errors: vec![interrupt],
         };
-        code.spaces.set_cancellation(token);
+        code.spaces.set_cancellation_token(token);
         code.spaces.set_code_cache_pool(space.code_cache_pool());
         code.add_errors(space);
         for (key, other) in others.into_iter().flatten() {
@@ -222,7 +222,8 @@ impl DecoderCode {
             }
             let other = other.cast::<Space>()?.get();
             let key = SpaceKey::new(cr3, nr != 0, vmcs);
-            code.spaces.add_space(key, other.inner().view());
+            code.spaces
+                .add_space(key, other.image_space().view_at_start());
             code.add_errors(other);
         }
         Ok(code)
@@ -236,13 +237,14 @@ impl DecoderCode {
 
     /// Adds a schedule; `space` is that of `new`. ValueError if intervals are not in order, or have an unknown thread.
     pub fn set_schedule(&mut self, space: &Bound<'_, Space>, schedule: &Schedule) -> PyResult<()> {
-        let (starts, indices, Items(threads)) = schedule;
+        let (starts, indices, BoundedItems(threads)) = schedule;
         let mut view_of = HashMap::from([(space.as_ptr() as usize, 0)]);
         let mut view = |code: &mut DecoderCode, space: &Option<Py<Space>>| {
             let space = space.as_ref()?;
             let view = view_of.entry(space.as_ptr() as usize).or_insert_with(|| {
                 code.add_errors(space.get());
-                code.spaces.add_view(space.get().inner().view())
+                code.spaces
+                    .add_view(space.get().image_space().view_at_start())
             });
             Some(*view)
         };
@@ -255,7 +257,7 @@ impl DecoderCode {
                 },
                 idle: *is_certain,
             };
-            self.spaces.add_thread(thread);
+            self.spaces.add_scheduled_thread(thread);
         }
         let starts = starts.to_vec(space.py())?;
         let indices = indices.to_vec(space.py())?;
@@ -274,20 +276,22 @@ impl DecoderCode {
                 return Err(PyValueError::new_err(message));
             }
             last = start;
-            self.spaces.add_interval(start, index);
+            self.spaces.add_scheduling_interval(start, index);
         }
         Ok(())
     }
 
     /// Adds the code of the kernel, and of guests.
-    pub fn set_shared(&mut self, kernel: Option<&Space>, guest: Option<&Space>) {
+    pub fn set_kernel_and_guest_code(&mut self, kernel: Option<&Space>, guest: Option<&Space>) {
         if let Some(space) = kernel {
             self.add_errors(space);
-            self.spaces.set_kernel(space.inner().view());
+            self.spaces
+                .set_kernel_view(space.image_space().view_at_start());
         }
         if let Some(space) = guest {
             self.add_errors(space);
-            self.spaces.set_guest(space.inner().view());
+            self.spaces
+                .set_guest_view(space.image_space().view_at_start());
         }
     }
 }

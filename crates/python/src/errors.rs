@@ -13,29 +13,31 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use rtit_flow::CancellationToken;
 
-use crate::arguments::{dict_of, os_text};
+use crate::arguments::{dict_of, os_text_to_str};
 
 pyo3::import_exception!(rtit.errors, ConcurrentUseError);
 
 /// A source of errors that occur while the GIL is released.
 pub trait PendingError: Send + Sync {
     /// Raises the error that is kept, if there is one.
-    fn check(&self, py: Python<'_>) -> PyResult<()>;
+    fn check_pending_error(&self, py: Python<'_>) -> PyResult<()>;
 
     /// Drops the error before the next stream, if it would be raised again.
-    fn reset(&self) {}
+    fn reset_pending_error(&self) {}
 }
 
 pub type PendingErrors = Vec<Arc<dyn PendingError>>;
 
 /// Raises a kept error, or what a signal handler raises.
 pub fn check_errors(py: Python<'_>, errors: &PendingErrors) -> PyResult<()> {
-    errors.iter().try_for_each(|each| each.check(py))?;
+    errors
+        .iter()
+        .try_for_each(|each| each.check_pending_error(py))?;
     py.check_signals()
 }
 
 /// Locks a mutex, also after a panic of another thread.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock_despite_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -56,7 +58,7 @@ pub fn lock_exclusively<'a, T>(
 }
 
 /// The error `class` of `rtit.errors` about a file, with offset and bad value where these are known.
-pub fn file_error(
+pub fn error_about_file(
     py: Python<'_>,
     class: &str,
     message: String,
@@ -65,7 +67,7 @@ pub fn file_error(
     value: Option<u64>,
 ) -> PyErr {
     let build = || {
-        let source = os_text(py, path.as_os_str())?;
+        let source = os_text_to_str(py, path.as_os_str())?;
         let keywords = dict_of!(py, source: source, offset: offset, value: value)?;
         let class = py.import("rtit.errors")?.getattr(class)?;
         Ok(PyErr::from_value(class.call((message,), Some(&keywords))?))
@@ -82,15 +84,15 @@ thread_local! {
 
 /// Runs signal handlers while a decoder works; an error of one, such as KeyboardInterrupt, stops the decoder for good.
 #[derive(Default)]
-pub struct Interrupt {
+pub struct SignalInterrupt {
     is_raised: AtomicBool,
     error: Mutex<Option<PyErr>>,
 }
 
-impl Interrupt {
+impl SignalInterrupt {
     /// A token that stops a decoder, and the source of the error that it has then.
-    pub fn new() -> (CancellationToken, Arc<Interrupt>) {
-        let interrupt = Arc::new(Interrupt::default());
+    pub fn new() -> (CancellationToken, Arc<SignalInterrupt>) {
+        let interrupt = Arc::new(SignalInterrupt::default());
         let checked = Arc::clone(&interrupt);
         (
             CancellationToken::new(move || checked.check_signals()),
@@ -111,7 +113,7 @@ impl Interrupt {
         LAST_CHECK.set(Some(now));
         // Python runs handlers in its main thread only: elsewhere this does nothing.
         if let Err(error) = Python::attach(|py| py.check_signals()) {
-            *lock(&self.error) = Some(error);
+            *lock_despite_poison(&self.error) = Some(error);
             self.is_raised.store(true, Ordering::Relaxed);
             return true;
         }
@@ -119,16 +121,16 @@ impl Interrupt {
     }
 }
 
-impl PendingError for Interrupt {
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        let error = lock(&self.error);
+impl PendingError for SignalInterrupt {
+    fn check_pending_error(&self, py: Python<'_>) -> PyResult<()> {
+        let error = lock_despite_poison(&self.error);
         error
             .as_ref()
             .map_or(Ok(()), |error| Err(error.clone_ref(py)))
     }
 
-    fn reset(&self) {
-        *lock(&self.error) = None;
+    fn reset_pending_error(&self) {
+        *lock_despite_poison(&self.error) = None;
         self.is_raised.store(false, Ordering::Relaxed);
     }
 }

@@ -7,13 +7,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rtit_flow::CodeCachePool;
-use rtit_image::{Bytes, PageError, PageSource, Pager, View, PAGE};
+use rtit_image::{PageError, PageSource, Pager, SharedBytes, SpaceView, PAGE};
 
-use crate::errors::{lock, PendingError};
+use crate::errors::{lock_despite_poison, PendingError};
 
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Code {
-    bytes: Bytes,
+    bytes: SharedBytes,
 }
 
 #[pymethods]
@@ -26,7 +26,7 @@ impl Code {
     fn slice(&self, offset: usize, size: usize) -> PyResult<Code> {
         let bytes = offset
             .checked_add(size)
-            .and_then(|end| self.bytes.slice(offset..end));
+            .and_then(|end| self.bytes.slice_of_range(offset..end));
         let length = self.bytes.len();
         let error = || PyValueError::new_err(format!("{size} bytes from {offset} of {length}"));
         Ok(Code {
@@ -45,34 +45,34 @@ impl Code {
 
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Space {
-    state: Mutex<State>,
+    state: Mutex<SpaceState>,
     /// What finished decoders know of the code; shared with forks.
     code_cache_pool: CodeCachePool,
 }
 
-struct State {
+struct SpaceState {
     space: rtit_image::Space,
     /// The view of the last `read`, and its time.
-    view: Option<(u64, View)>,
+    view: Option<(u64, SpaceView)>,
     page_callback: Option<Arc<PageCallback>>,
 }
 
 impl Space {
     /// The space as it is now; a cheap clone that later changes do not reach.
-    pub fn inner(&self) -> rtit_image::Space {
-        lock(&self.state).space.clone()
+    pub fn image_space(&self) -> rtit_image::Space {
+        lock_despite_poison(&self.state).space.clone()
     }
 
     pub fn page_callback(&self) -> Option<Arc<PageCallback>> {
-        lock(&self.state).page_callback.clone()
+        lock_despite_poison(&self.state).page_callback.clone()
     }
 
     pub fn code_cache_pool(&self) -> CodeCachePool {
         self.code_cache_pool.clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut rtit_image::Space)) {
-        let mut state = lock(&self.state);
+    fn change_space(&self, change: impl FnOnce(&mut rtit_image::Space)) {
+        let mut state = lock_despite_poison(&self.state);
         state.view = None;
         change(&mut state.space);
     }
@@ -87,7 +87,7 @@ pub struct PageCallback {
 }
 
 impl PageCallback {
-    fn call(&self, py: Python<'_>, page: u64) -> PyResult<Option<Bytes>> {
+    fn call_page_function(&self, py: Python<'_>, page: u64) -> PyResult<Option<SharedBytes>> {
         let answer = self.callable.bind(py).call1((page,))?;
         if answer.is_none() {
             return Ok(None);
@@ -101,27 +101,27 @@ impl PageCallback {
                 "the page callback returned {count} bytes for {page:#x}, more than {PAGE}"
             )));
         }
-        Ok(Some(Bytes::from(buffer.to_vec(py)?)))
+        Ok(Some(SharedBytes::from(buffer.to_vec(py)?)))
     }
 }
 
 impl PendingError for PageCallback {
-    fn check(&self, _: Python<'_>) -> PyResult<()> {
-        lock(&self.error).take().map_or(Ok(()), Err)
+    fn check_pending_error(&self, _: Python<'_>) -> PyResult<()> {
+        lock_despite_poison(&self.error).take().map_or(Ok(()), Err)
     }
 }
 
 struct PageFetcher(Arc<PageCallback>);
 
 impl PageSource for PageFetcher {
-    fn read_page(&self, page: u64) -> Result<Option<Bytes>, PageError> {
+    fn read_page(&self, page: u64) -> Result<Option<SharedBytes>, PageError> {
         let callback = &self.0;
         Python::attach(|py| {
-            if lock(&callback.error).is_some() {
+            if lock_despite_poison(&callback.error).is_some() {
                 return Err(PageError);
             }
-            callback.call(py, page).map_err(|error| {
-                *lock(&callback.error) = Some(error);
+            callback.call_page_function(py, page).map_err(|error| {
+                *lock_despite_poison(&callback.error) = Some(error);
                 PageError
             })
         })
@@ -141,7 +141,7 @@ impl Space {
     #[new]
     fn new() -> Space {
         Space {
-            state: Mutex::new(State {
+            state: Mutex::new(SpaceState {
                 space: rtit_image::Space::new(),
                 view: None,
                 page_callback: None,
@@ -151,32 +151,32 @@ impl Space {
     }
 
     fn map(&self, time: u64, address: u64, code: CodeOrBytes<'_>) {
-        self.change(|space| {
+        self.change_space(|space| {
             let bytes = match code {
                 CodeOrBytes::Code(code) => code.bytes.clone(),
                 CodeOrBytes::Bytes(data) => data.as_bytes().into(),
             };
-            space.map(time, address, bytes);
+            space.map_bytes(time, address, bytes);
         })
     }
 
     fn poke(&self, time: u64, address: u64, data: &[u8]) {
-        self.change(|space| space.poke(time, address, data));
+        self.change_space(|space| space.overwrite_bytes(time, address, data));
     }
 
     fn unmap(&self, time: u64, address: u64, size: u64) {
-        self.change(|space| space.unmap(time, address, size));
+        self.change_space(|space| space.unmap_range(time, address, size));
     }
 
     fn clear(&self, time: u64) {
-        self.change(|space| space.clear(time));
+        self.change_space(|space| space.clear_for_exec(time));
     }
 
     fn fork(&self, time: u64) -> Space {
-        let state = lock(&self.state);
+        let state = lock_despite_poison(&self.state);
         Space {
-            state: Mutex::new(State {
-                space: state.space.fork(time),
+            state: Mutex::new(SpaceState {
+                space: state.space.fork_at_time(time),
                 view: None,
                 page_callback: state.page_callback.clone(),
             }),
@@ -185,8 +185,8 @@ impl Space {
     }
 
     fn adopt(&self, time: u64, parent: &Space) {
-        let parent = parent.inner();
-        self.change(|space| space.adopt(time, &parent));
+        let parent = parent.image_space();
+        self.change_space(|space| space.replace_by_copy_of_parent(time, &parent));
     }
 
     fn set_page_callback(&self, callable: Option<Py<PyAny>>) {
@@ -198,15 +198,15 @@ impl Space {
         });
         let fetcher = callback.clone().map(PageFetcher);
         let pager = fetcher.map(|fetcher| Arc::new(Pager::new(Box::new(fetcher))));
-        let mut state = lock(&self.state);
+        let mut state = lock_despite_poison(&self.state);
         state.view = None;
         state.page_callback = callback;
         state.space.set_pager(pager);
     }
 
     fn forget(&self, address: u64, size: u64) {
-        if let Some(pager) = lock(&self.state).space.pager() {
-            pager.forget(address, size);
+        if let Some(pager) = lock_despite_poison(&self.state).space.pager() {
+            pager.forget_pages(address, size);
         }
     }
 
@@ -219,14 +219,14 @@ impl Space {
     ) -> PyResult<Bound<'py, PyBytes>> {
         // The lock is released, as the page callback may use this space.
         let (mut view, callback) = {
-            let mut state = lock(&self.state);
+            let mut state = lock_despite_poison(&self.state);
             let view = match state.view.take() {
                 Some((now, view)) if now <= time => view,
-                _ => state.space.view(),
+                _ => state.space.view_at_start(),
             };
             (view, state.page_callback.clone())
         };
-        view.advance(time);
+        view.advance_to_time(time);
         let mut out = Vec::new();
         while let Some(at) = address.checked_add(out.len() as u64) {
             let left = size - out.len();
@@ -239,21 +239,21 @@ impl Space {
             }
             let mut part = [0; 1 << 12];
             let part = part.get_mut(..left.min(1 << 12)).unwrap_or(&mut []);
-            let count = view.read_into(at, part);
+            let count = view.read_bytes_into(at, part);
             if count == 0 && !view.request_page(at) {
                 break;
             }
             out.extend_from_slice(&part[..count.min(part.len())]);
         }
         if let Some(callback) = callback {
-            callback.check(py)?;
+            callback.check_pending_error(py)?;
         }
-        lock(&self.state).view = Some((time, view));
+        lock_despite_poison(&self.state).view = Some((time, view));
         Ok(PyBytes::new(py, &out))
     }
 
     #[getter]
     fn changes(&self) -> usize {
-        lock(&self.state).space.changes()
+        lock_despite_poison(&self.state).space.change_count()
     }
 }

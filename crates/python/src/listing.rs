@@ -4,10 +4,12 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use rtit_listing::table::{lines, Column, Name};
-use rtit_listing::{AddressPeriod, Field, InstructionFilter, LineFormat, Lines, TimeScale};
+use rtit_listing::table::{format_table_lines, AddressName, TableColumn};
+use rtit_listing::{
+    AddressPeriod, InstructionFilter, LineFormat, ListingColumn, ListingSink, TimeScale,
+};
 
-use crate::arguments::Items;
+use crate::arguments::BoundedItems;
 use crate::image::Space;
 use crate::symbols::Names;
 
@@ -25,18 +27,18 @@ pub struct Listing {
 impl Listing {
     #[new]
     #[pyo3(signature = (fields, space, names, *, tid, clock = None, ranges = None, times = (0, u64::MAX),
-        tail = None, others = Items::default()))]
+        tail = None, others = BoundedItems::default()))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
-        fields: Items<String>,
+        fields: BoundedItems<String>,
         space: Py<Space>,
         names: Py<Names>,
         tid: i64,
         clock: Option<(u16, u32, u64)>,
-        ranges: Option<Items<Items<Bounds>>>,
+        ranges: Option<BoundedItems<BoundedItems<Bounds>>>,
         times: (u64, u64),
         tail: Option<u64>,
-        others: Items<(Py<Space>, Py<Names>)>,
+        others: BoundedItems<(Py<Space>, Py<Names>)>,
     ) -> PyResult<Listing> {
         let period = |(start, end, since, until): Bounds| AddressPeriod {
             start,
@@ -44,12 +46,14 @@ impl Listing {
             since,
             until,
         };
-        let in_space = |ranges: Items<Bounds>| ranges.0.into_iter().map(period).collect();
+        let in_space = |ranges: BoundedItems<Bounds>| ranges.0.into_iter().map(period).collect();
         let field = |name: &String| {
-            let found = Field::ALL.into_iter().find(|field| field.name() == name);
+            let found = ListingColumn::ALL
+                .into_iter()
+                .find(|field| field.column_name() == name);
             found.ok_or_else(|| PyValueError::new_err(format!("no field {name:?}")))
         };
-        let fields: Vec<Field> = fields.0.iter().map(field).collect::<PyResult<_>>()?;
+        let fields: Vec<ListingColumn> = fields.0.iter().map(field).collect::<PyResult<_>>()?;
         if fields.is_empty() {
             return Err(PyValueError::new_err("no field given"));
         }
@@ -71,15 +75,23 @@ impl Listing {
     #[classattr]
     #[pyo3(name = "FIELDS")]
     fn fields() -> Vec<&'static str> {
-        Field::ALL.into_iter().map(Field::name).collect()
+        ListingColumn::ALL
+            .into_iter()
+            .map(ListingColumn::column_name)
+            .collect()
     }
 }
 
 impl Listing {
-    pub fn sink(&self) -> Lines {
+    pub fn new_listing_sink(&self) -> ListingSink {
         let spaces = self.spaces.iter();
-        let views = spaces.map(|(space, names)| (space.get().inner().view(), names.get().cursor()));
-        Lines::new(self.format.clone(), views.collect())
+        let views = spaces.map(|(space, names)| {
+            (
+                space.get().image_space().view_at_start(),
+                names.get().new_name_cursor(),
+            )
+        });
+        ListingSink::new(self.format.clone(), views.collect())
     }
 }
 
@@ -88,19 +100,19 @@ const MAX_WIDTH: usize = 1 << 10;
 #[pyfunction]
 pub fn table_lines<'py>(
     py: Python<'py>,
-    columns: Items<Bound<'py, PyTuple>>,
+    columns: BoundedItems<Bound<'py, PyTuple>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let columns: Vec<Column> = columns
+    let columns: Vec<TableColumn> = columns
         .0
         .iter()
-        .map(table_column)
+        .map(table_column_from_tuple)
         .collect::<PyResult<_>>()?;
-    let text = py.detach(|| lines(&columns));
+    let text = py.detach(|| format_table_lines(&columns));
     Ok(PyBytes::new(py, &text))
 }
 
 /// From a form and its arguments, as `_TableColumn` of `_core.pyi`.
-fn table_column(given: &Bound<'_, PyTuple>) -> PyResult<Column> {
+fn table_column_from_tuple(given: &Bound<'_, PyTuple>) -> PyResult<TableColumn> {
     let numbers = |index| PyBuffer::<u64>::get(&given.get_item(index)?)?.to_vec(given.py());
     let width = || match given.get_item(2)?.extract::<usize>()? {
         width if width > MAX_WIDTH => {
@@ -109,19 +121,19 @@ fn table_column(given: &Bound<'_, PyTuple>) -> PyResult<Column> {
         width => Ok(width),
     };
     match given.get_item(0)?.extract::<String>()?.as_str() {
-        "hexadecimal" => Ok(Column::Hexadecimal(numbers(1)?, width()?)),
-        "decimal" => Ok(Column::Decimal(numbers(1)?, width()?)),
-        "signed" => Ok(Column::Signed(numbers(1)?, width()?)),
-        "commas" => Ok(Column::Commas(numbers(1)?, width()?)),
+        "hexadecimal" => Ok(TableColumn::Hexadecimal(numbers(1)?, width()?)),
+        "decimal" => Ok(TableColumn::Decimal(numbers(1)?, width()?)),
+        "signed" => Ok(TableColumn::Signed(numbers(1)?, width()?)),
+        "commas" => Ok(TableColumn::Commas(numbers(1)?, width()?)),
         "words" => {
-            let words: Items<String> = given.get_item(2)?.extract()?;
-            Ok(Column::Words(numbers(1)?, words.0))
+            let words: BoundedItems<String> = given.get_item(2)?.extract()?;
+            Ok(TableColumn::Words(numbers(1)?, words.0))
         }
         "locations" => {
-            let names: Items<(String, bool)> = given.get_item(3)?.extract()?;
-            let name = |(text, is_file)| Name { text, is_file };
+            let names: BoundedItems<(String, bool)> = given.get_item(3)?.extract()?;
+            let name = |(text, is_file)| AddressName { text, is_file };
             let names = names.0.into_iter().map(name).collect();
-            Ok(Column::Places(numbers(1)?, numbers(2)?, names))
+            Ok(TableColumn::Places(numbers(1)?, numbers(2)?, names))
         }
         form => Err(PyValueError::new_err(format!(
             "no table column has the form {form:?}"

@@ -4,13 +4,13 @@ use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rtit_flow::{empty_buffer, BufferPoolGuard, PacketClock, StreamWindow, WindowSource};
+use rtit_flow::{take_empty_buffer, BufferPoolGuard, PacketClock, StreamWindow, WindowSource};
 use rtit_packet::table::ROWS;
-use rtit_packet::{find_psb, Columns, PacketError, Scanner};
+use rtit_packet::{find_psb, PacketColumns, PacketError, PacketScanner};
 
 use crate::arguments::dict_of;
 use crate::columns::Column;
-use crate::decoder_input::{settings, Stream};
+use crate::decoder_input::{decoder_settings_from_keywords, DecoderStream};
 use crate::errors::lock_exclusively;
 use crate::results::samples_dict;
 
@@ -33,11 +33,11 @@ struct PacketTimes {
 
 #[pyclass(frozen, module = "rtit._core")]
 pub struct PacketScan {
-    state: Mutex<State>,
+    state: Mutex<PacketScanState>,
 }
 
-struct State {
-    stream: Stream,
+struct PacketScanState {
+    stream: DecoderStream,
     position: usize,
     block: Option<u8>,
     clock: Option<PacketClock>,
@@ -55,14 +55,14 @@ impl PacketScan {
     ) -> PyResult<PacketScan> {
         let clock = match clocks {
             Some(clocks) => {
-                let time = settings(Some(clocks))?.time;
+                let time = decoder_settings_from_keywords(Some(clocks))?.time;
                 Some(PacketClock::new(time, timing_samples))
             }
             None => None,
         };
         Ok(PacketScan {
-            state: Mutex::new(State {
-                stream: Stream::new(stream)?,
+            state: Mutex::new(PacketScanState {
+                stream: DecoderStream::new(stream)?,
                 position: 0,
                 block: None,
                 clock,
@@ -72,34 +72,41 @@ impl PacketScan {
     }
 
     fn next<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.lock()?.next(py, limit)
+        self.lock_state()?.next_columns(py, limit)
     }
 
     fn timing_samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let mut state = self.lock()?;
+        let mut state = self.lock_state()?;
         let clock = state.clock.as_mut();
-        samples_dict(py, &clock.map_or_else(Vec::new, PacketClock::take_samples))
+        samples_dict(
+            py,
+            &clock.map_or_else(Vec::new, PacketClock::take_timing_samples),
+        )
     }
 }
 
 impl PacketScan {
-    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+    fn lock_state(&self) -> PyResult<MutexGuard<'_, PacketScanState>> {
         lock_exclusively(&self.state, "Trace")
     }
 }
 
-impl State {
-    fn next<'py>(&mut self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let mut columns = Columns::default();
+impl PacketScanState {
+    fn next_columns<'py>(
+        &mut self,
+        py: Python<'py>,
+        limit: usize,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let mut columns = PacketColumns::default();
         let mut times = self.clock.is_some().then(PacketTimes::default);
         let mut bad = None;
         let mut end = self.position;
         while columns.len() < limit {
             let goal = limit.min(columns.len() + SLICE_PACKETS);
             let error = py.detach(|| {
-                let error = self.fill(&mut columns, goal);
+                let error = self.append_packets(&mut columns, goal);
                 // The clock looks ahead in the window.
-                self.add_times(&columns, &mut times);
+                self.add_packet_times(&columns, &mut times);
                 error
             });
             end = self.position;
@@ -107,9 +114,11 @@ impl State {
             match error {
                 _ if columns.len() >= goal => {}
                 // A packet may continue in the next chunk.
-                None | Some(PacketError::Truncated { .. }) if !self.stream.window().last => {
+                None | Some(PacketError::Truncated { .. })
+                    if !self.stream.current_window().last =>
+                {
                     let position = self.position;
-                    self.stream.advance(py, position)?;
+                    self.stream.advance_window(py, position)?;
                 }
                 None => break,
                 Some(error) => {
@@ -122,7 +131,9 @@ impl State {
             return Ok(None);
         }
         if bad.is_some() {
-            self.clock.iter_mut().for_each(PacketClock::lose_packets);
+            self.clock
+                .iter_mut()
+                .for_each(PacketClock::note_missing_packets);
         }
         let times = times.map(|times| -> [Column; 3] {
             [
@@ -144,43 +155,45 @@ impl State {
     }
 
     /// Adds the times of the packets that have none, if there is a clock.
-    fn add_times(&mut self, columns: &Columns, times: &mut Option<PacketTimes>) {
+    fn add_packet_times(&mut self, columns: &PacketColumns, times: &mut Option<PacketTimes>) {
         let (Some(clock), Some(times)) = (&mut self.clock, times) else {
             return;
         };
-        let window = self.stream.window();
+        let window = self.stream.current_window();
         let first = times.time.len();
         let count = columns.len() - first;
         times.time.reserve(count);
         times.cycles.reserve(count);
         times.frequency.reserve(count);
         for_each_packet(columns, first, |kind, detail, payload, offset| {
-            clock.process(kind, detail, payload, offset, window);
-            times.time.push(clock.time());
-            times.cycles.push(clock.cycles());
-            times.frequency.push(clock.frequency());
+            clock.process_packet(kind, detail, payload, offset, window);
+            times.time.push(clock.current_time());
+            times.cycles.push(clock.total_cycles());
+            times.frequency.push(clock.cycles_per_tsc_tick());
         });
     }
 
-    fn fill(&mut self, columns: &mut Columns, goal: usize) -> Option<PacketError> {
-        let window = self.stream.window();
+    fn append_packets(&mut self, columns: &mut PacketColumns, goal: usize) -> Option<PacketError> {
+        let window = self.stream.current_window();
         let StreamWindow { bytes, base, .. } = window;
-        let mut scanner = Scanner::within(bytes, base, self.position);
-        scanner.set_block(self.block);
+        let mut scanner = PacketScanner::for_window(bytes, base, self.position);
+        scanner.set_block_item_size(self.block);
         let capacity = (goal - columns.len()).min(bytes.len());
         if columns.kind.capacity() == 0 {
-            *columns = Columns {
-                kind: empty_buffer(capacity),
-                detail: empty_buffer(capacity),
-                offset: empty_buffer(capacity),
-                payload: empty_buffer(capacity),
+            *columns = PacketColumns {
+                kind: take_empty_buffer(capacity),
+                detail: take_empty_buffer(capacity),
+                offset: take_empty_buffer(capacity),
+                payload: take_empty_buffer(capacity),
             };
         } else {
-            columns.reserve(capacity);
+            columns.reserve_packets(capacity);
         }
-        let error = columns.fill(&mut scanner, goal, window.limit()).err();
-        self.block = scanner.block();
-        self.position = Scanner::position(&scanner);
+        let error = columns
+            .append_packets(&mut scanner, goal, window.packet_start_limit())
+            .err();
+        self.block = scanner.block_item_size();
+        self.position = PacketScanner::next_packet_offset(&scanner);
         error
     }
 
@@ -190,7 +203,7 @@ impl State {
         let mut start = bad_start + 1;
         self.block = None;
         self.position = loop {
-            let window = self.stream.window();
+            let window = self.stream.current_window();
             let (end, last) = (window.end(), window.last);
             if error.is_truncated() {
                 break end;
@@ -204,7 +217,7 @@ impl State {
                 // The last bytes of the window may begin a PSB.
                 _ => start = found.unwrap_or(start.max(end.saturating_sub(15))),
             }
-            self.stream.advance(py, start)?;
+            self.stream.advance_window(py, start)?;
             py.check_signals()?;
         };
         let text = error.to_string();
@@ -219,7 +232,7 @@ impl State {
 
 /// Calls `process` with kind, detail, payload and offset of each packet from number `first` on.
 fn for_each_packet(
-    columns: &Columns,
+    columns: &PacketColumns,
     first: usize,
     mut process: impl FnMut(rtit_packet::table::Kind, u8, u64, u64),
 ) {

@@ -3,13 +3,13 @@
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rtit_flow::{
-    Block, BranchColumns, ByteStatus, Counts, CoverageLedger, EdgeTotal, Erratum, ErrorClass,
-    InstructionColumns, RunColumns, Span, TimingSample, Totals,
+    BranchColumns, ByteStatus, CoverageLedger, EdgeTotal, Erratum, ErrorClass, InstructionBlock,
+    InstructionColumns, LedgerSpan, RunColumns, StreamCounts, TimingSample, Totals,
 };
 use rtit_packet::table::ROWS;
 
 use crate::arguments::dict_of;
-use crate::columns::{column, Column};
+use crate::columns::{column_of_rows, Column};
 
 /// Start, end, status; class of the error, its text, offset and bad value.
 pub type LedgerRow = (
@@ -24,32 +24,32 @@ pub type LedgerRow = (
 
 /// At most `max_rows` rows from number `first` on.
 pub fn ledger_rows(ledger: &CoverageLedger, first: usize, max_rows: usize) -> Vec<LedgerRow> {
-    let row = |span: &Span| {
+    let row = |span: &LedgerSpan| {
         let error = span.error.as_ref();
         (
             span.from,
             span.to,
             span.status.name(),
-            error.map(|error| error.cause.class().name()),
+            error.map(|error| error.cause.error_class().name()),
             error.map(ToString::to_string),
             error.map(|error| error.offset),
-            error.map(|error| error.cause.value()),
+            error.map(|error| error.cause.bad_value()),
         )
     };
-    let spans = ledger.spans().iter().skip(first).take(max_rows);
+    let spans = ledger.closed_spans().iter().skip(first).take(max_rows);
     spans.map(row).collect()
 }
 
 /// `DecoderCounts`.
 pub fn counts_dict<'py>(
     py: Python<'py>,
-    counts: &Counts,
+    counts: &StreamCounts,
     ledger: &CoverageLedger,
 ) -> PyResult<Bound<'py, PyDict>> {
     let packets = ROWS
         .iter()
-        .map(|row| (row.name, counts.packets_of(row.kind)));
-    let errors = ErrorClass::ALL.map(|class| (class.name(), ledger.errors(class)));
+        .map(|row| (row.name, counts.packet_count(row.kind)));
+    let errors = ErrorClass::ALL.map(|class| (class.name(), ledger.error_count(class)));
     let errata = Erratum::ALL.map(|erratum| (erratum.name(), counts.errata[erratum as usize]));
     let statuses = [
         ByteStatus::Exact,
@@ -74,7 +74,10 @@ pub fn counts_dict<'py>(
         inactive_ticks: counts.inactive,
     )?;
     for status in statuses {
-        dict.set_item(format!("{}_bytes", status.name()), ledger.bytes(status))?;
+        dict.set_item(
+            format!("{}_bytes", status.name()),
+            ledger.byte_count(status),
+        )?;
     }
     Ok(dict)
 }
@@ -91,12 +94,12 @@ pub fn rows_dict(py: Python<'_>, rows: RunColumns) -> PyResult<Bound<'_, PyDict>
         space: Column::from(rows.space),
         time: Column::from(rows.time),
         offset: Column::from(rows.offset),
-        event_row: column(events, |at| at.row),
-        event_kind: column(events, |at| at.event.kind as u8),
-        event_ip: column(events, |at| at.event.ip),
-        event_value: column(events, |at| at.event.value),
-        event_time: column(events, |at| at.event.time),
-        event_offset: column(events, |at| at.event.offset),
+        event_row: column_of_rows(events, |at| at.row),
+        event_kind: column_of_rows(events, |at| at.event.kind as u8),
+        event_ip: column_of_rows(events, |at| at.event.ip),
+        event_value: column_of_rows(events, |at| at.event.value),
+        event_time: column_of_rows(events, |at| at.event.time),
+        event_offset: column_of_rows(events, |at| at.event.offset),
     )
 }
 
@@ -124,14 +127,17 @@ pub fn branches_dict(py: Python<'_>, rows: BranchColumns) -> PyResult<Bound<'_, 
     )
 }
 
-pub fn blocks_dict<'py>(py: Python<'py>, blocks: &[Block]) -> PyResult<Bound<'py, PyDict>> {
+pub fn blocks_dict<'py>(
+    py: Python<'py>,
+    blocks: &[InstructionBlock],
+) -> PyResult<Bound<'py, PyDict>> {
     dict_of!(py,
-        start: column(blocks, |block| block.start),
-        last: column(blocks, |block| block.last),
-        instructions: column(blocks, |block| block.instructions),
-        end: column(blocks, |block| block.end as u8),
-        continues: column(blocks, |block| u8::from(block.continues)),
-        bits: column(blocks, |block| block.bits),
+        start: column_of_rows(blocks, |block| block.start),
+        last: column_of_rows(blocks, |block| block.last),
+        instructions: column_of_rows(blocks, |block| block.instructions),
+        end: column_of_rows(blocks, |block| block.end as u8),
+        continues: column_of_rows(blocks, |block| u8::from(block.continues)),
+        bits: column_of_rows(blocks, |block| block.bits),
     )
 }
 
@@ -140,24 +146,24 @@ pub fn samples_dict<'py>(
     samples: &[TimingSample],
 ) -> PyResult<Bound<'py, PyDict>> {
     dict_of!(py,
-        offset: column(samples, |sample| sample.offset),
-        time: column(samples, |sample| sample.time),
-        cycles: column(samples, |sample| sample.cycles),
-        frequency: column(samples, |sample| sample.frequency),
-        known: column(samples, |sample| u8::from(sample.known)),
-        span: column(samples, |sample| sample.span),
+        offset: column_of_rows(samples, |sample| sample.offset),
+        time: column_of_rows(samples, |sample| sample.time),
+        cycles: column_of_rows(samples, |sample| sample.cycles),
+        frequency: column_of_rows(samples, |sample| sample.frequency),
+        known: column_of_rows(samples, |sample| u8::from(sample.known)),
+        span: column_of_rows(samples, |sample| sample.span),
     )
 }
 
 /// `TotalColumns`.
 pub fn totals_dict(py: Python<'_>, mut totals: Totals) -> PyResult<Bound<'_, PyDict>> {
     let runs = totals.iter_runs();
-    let run_start = column(runs.clone(), |run| run.start);
-    let run_instructions = column(runs.clone(), |run| run.instructions);
-    let run_count = column(runs, |run| run.count);
+    let run_start = column_of_rows(runs.clone(), |run| run.start);
+    let run_instructions = column_of_rows(runs.clone(), |run| run.instructions);
+    let run_count = column_of_rows(runs, |run| run.count);
     let uncounted_runs = totals.uncounted_runs();
     totals.drop_runs();
-    let dict = edges_dict(py, totals.edge_rows())?;
+    let dict = edges_dict(py, totals.iter_edges())?;
     dict.set_item("run_start", run_start)?;
     dict.set_item("run_instructions", run_instructions)?;
     dict.set_item("run_count", run_count)?;
@@ -171,9 +177,9 @@ pub fn edges_dict(
     edges: impl Iterator<Item = EdgeTotal> + Clone,
 ) -> PyResult<Bound<'_, PyDict>> {
     dict_of!(py,
-        edge_source: column(edges.clone(), |edge| edge.from),
-        edge_target: column(edges.clone(), |edge| edge.to),
-        edge_kind: column(edges.clone(), |edge| edge.kind),
-        edge_count: column(edges, |edge| edge.count),
+        edge_source: column_of_rows(edges.clone(), |edge| edge.from),
+        edge_target: column_of_rows(edges.clone(), |edge| edge.to),
+        edge_kind: column_of_rows(edges.clone(), |edge| edge.kind),
+        edge_count: column_of_rows(edges, |edge| edge.count),
     )
 }

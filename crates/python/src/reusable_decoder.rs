@@ -8,13 +8,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{
-    add_saturating, count_class, BitmapHash, ByteStatus, Cause, EdgeCounter, EdgeFilter,
-    ErrorClass, StreamWindow,
+    add_saturating_at_255, afl_count_class, BitmapHash, ByteStatus, EdgeCounter, EdgeFilter,
+    ErrorCause, ErrorClass, StreamWindow,
 };
 
 use crate::arguments::dict_of;
 use crate::columns::append_buffer;
-use crate::decoder_input::{initial_state, settings, DecoderCode, Start};
+use crate::decoder_input::{decoder_settings_from_keywords, initial_state, DecoderCode, Start};
 use crate::errors::{check_errors, lock_exclusively, PendingErrors};
 use crate::image::Space;
 use crate::results::{counts_dict, edges_dict, ledger_rows, LedgerRow};
@@ -30,10 +30,10 @@ const BYTES_PER_INSTRUCTION: usize = 32;
 
 #[pyclass(frozen, module = "rtit._core")]
 pub struct ReusableDecoder {
-    state: Mutex<State>,
+    state: Mutex<ReusableDecoderState>,
 }
 
-struct State {
+struct ReusableDecoderState {
     decoder: rtit_flow::ReusableDecoder,
     edges: EdgeCounter,
     errors: PendingErrors,
@@ -51,10 +51,10 @@ impl ReusableDecoder {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ReusableDecoder> {
         let DecoderCode { spaces, errors } = DecoderCode::new(space, spaces)?;
-        let mut settings = settings(keywords)?;
+        let mut settings = decoder_settings_from_keywords(keywords)?;
         settings.cache_limit = max_instructions.saturating_mul(BYTES_PER_INSTRUCTION);
         Ok(ReusableDecoder {
-            state: Mutex::new(State {
+            state: Mutex::new(ReusableDecoderState {
                 decoder: rtit_flow::ReusableDecoder::new(spaces, &settings),
                 edges: EdgeCounter::default(),
                 errors,
@@ -76,8 +76,8 @@ impl ReusableDecoder {
         classes: bool,
         start: Option<Start>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let mut state = self.lock()?;
-        let State {
+        let mut state = self.lock_state()?;
+        let ReusableDecoderState {
             decoder,
             edges,
             errors,
@@ -99,17 +99,19 @@ impl ReusableDecoder {
         bytes.clear();
         append_buffer(py, &data, bytes)?;
         edges.clear();
-        decoder.start_at(initial_state(start)?);
-        let window = StreamWindow::whole(bytes);
-        decoder.begin(window);
-        errors.iter().for_each(|each| each.reset());
+        decoder.set_initial_state(initial_state(start)?);
+        let window = StreamWindow::of_whole_stream(bytes);
+        decoder.begin_stream(window);
+        errors.iter().for_each(|each| each.reset_pending_error());
         while py.detach(|| {
             let until = decoder.position().saturating_add(SLICE_BYTES);
-            decoder.advance(window, until, edges)
+            decoder.decode_until_offset(window, until, edges)
         }) {
             check_errors(py, errors)?;
         }
-        errors.iter().try_for_each(|each| each.check(py))?;
+        errors
+            .iter()
+            .try_for_each(|each| each.check_pending_error(py))?;
         if let Some(slots) = slots {
             if !add {
                 slots.iter().for_each(|slot| slot.set(0));
@@ -117,15 +119,15 @@ impl ReusableDecoder {
             let mask = (slots.len() as u64).wrapping_sub(1);
             edges.for_each_bitmap_slot(hash, filter, mask, |index, count| {
                 if let Some(slot) = slots.get(index as usize) {
-                    slot.set(add_saturating(slot.get(), count));
+                    slot.set(add_saturating_at_255(slot.get(), count));
                 }
             });
             if classes {
-                let set_class = |slot: &Cell<u8>| slot.set(count_class(slot.get()));
+                let set_class = |slot: &Cell<u8>| slot.set(afl_count_class(slot.get()));
                 slots.iter().for_each(set_class);
             }
         }
-        let summary = summary(py, bytes.len(), decoder);
+        let summary = decode_result_fields(py, bytes.len(), decoder);
         if bytes.capacity() > MAX_KEPT_BYTES {
             *bytes = Vec::new();
         }
@@ -133,8 +135,8 @@ impl ReusableDecoder {
     }
 
     fn edges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let state = self.lock()?;
-        let edges = py.detach(|| state.edges.edges());
+        let state = self.lock_state()?;
+        let edges = py.detach(|| state.edges.sorted_edges());
         edges_dict(py, edges.into_iter())
     }
 
@@ -147,8 +149,8 @@ impl ReusableDecoder {
         end: u64,
     ) -> PyResult<()> {
         let DecoderCode { spaces, errors } = DecoderCode::new(space, spaces)?;
-        let mut state = self.lock()?;
-        if !state.decoder.forget(spaces, start, end) {
+        let mut state = self.lock_state()?;
+        if !state.decoder.forget_changed_code(spaces, start, end) {
             return Err(PyValueError::new_err("the keys of the spaces have changed"));
         }
         state.errors = errors;
@@ -157,40 +159,44 @@ impl ReusableDecoder {
 
     #[pyo3(signature = (first = 0, max_rows = usize::MAX))]
     fn ledger(&self, first: usize, max_rows: usize) -> PyResult<Vec<LedgerRow>> {
-        Ok(ledger_rows(self.lock()?.decoder.ledger(), first, max_rows))
+        Ok(ledger_rows(
+            self.lock_state()?.decoder.coverage_ledger(),
+            first,
+            max_rows,
+        ))
     }
 
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let decoder = &self.lock()?.decoder;
-        counts_dict(py, &decoder.counts(), decoder.ledger())
+        let decoder = &self.lock_state()?.decoder;
+        counts_dict(py, &decoder.counts(), decoder.coverage_ledger())
     }
 
     #[classattr]
     #[pyo3(name = "INDEXES")]
-    fn indexes() -> [&'static str; BitmapHash::ALL.len()] {
+    fn bitmap_hash_names() -> [&'static str; BitmapHash::ALL.len()] {
         BitmapHash::ALL.map(BitmapHash::name)
     }
 
     #[classattr]
     #[pyo3(name = "BRANCHES")]
-    fn branches() -> [&'static str; EdgeFilter::ALL.len()] {
+    fn edge_filter_names() -> [&'static str; EdgeFilter::ALL.len()] {
         EdgeFilter::ALL.map(EdgeFilter::name)
     }
 }
 
 impl ReusableDecoder {
-    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+    fn lock_state(&self) -> PyResult<MutexGuard<'_, ReusableDecoderState>> {
         lock_exclusively(&self.state, "Decoder")
     }
 }
 
 /// The fields of `rtit.trace.DecodeResult`.
-fn summary<'py>(
+fn decode_result_fields<'py>(
     py: Python<'py>,
     size: usize,
     decoder: &rtit_flow::ReusableDecoder,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (ledger, counts) = (decoder.ledger(), decoder.counts());
+    let (ledger, counts) = (decoder.coverage_ledger(), decoder.counts());
     let is_error = |class: &ErrorClass| {
         !matches!(
             class,
@@ -198,15 +204,18 @@ fn summary<'py>(
         )
     };
     let errors = ErrorClass::ALL.into_iter().filter(is_error);
-    let errors: u64 = errors.map(|class| ledger.errors(class)).sum();
-    let last = ledger.spans().last().and_then(|span| span.error.as_ref());
+    let errors: u64 = errors.map(|class| ledger.error_count(class)).sum();
+    let last = ledger
+        .closed_spans()
+        .last()
+        .and_then(|span| span.error.as_ref());
     dict_of!(py,
         size: size,
-        exact: ledger.bytes(ByteStatus::Exact),
-        resumed: ledger.bytes(ByteStatus::Resumed),
-        lost: ledger.bytes(ByteStatus::Lost),
+        exact: ledger.byte_count(ByteStatus::Exact),
+        resumed: ledger.byte_count(ByteStatus::Resumed),
+        lost: ledger.byte_count(ByteStatus::Lost),
         errors: errors,
-        truncated: last.is_some_and(|error| error.cause == Cause::CutPacket),
+        truncated: last.is_some_and(|error| error.cause == ErrorCause::CutPacket),
         instructions: counts.instructions,
         branches: counts.conditional + counts.indirect + counts.returns,
     )

@@ -11,16 +11,16 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 use rtit_flow::{
-    AdditiveDecoder, AdditiveSink, BlockIdSink, BlockTable, BranchSink, BufferPoolGuard,
-    CountingSink, Counts, CoverageLedger, ErrorClass, EventKind, HashedRunSink, InstructionSink,
-    OrderedDecoder, OrderedSink, ParallelConfig, RunEnd, RunSink, Settings, Sink, Spaces,
-    TimingSample, Totals,
+    AdditiveDecoder, AdditiveSink, AddressSpaces, BlockIdSink, BlockTable, BranchSink,
+    BufferPoolGuard, CountingSink, CoverageLedger, ErrorClass, EventKind, HashedRunSink,
+    InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig, RunEnd, RunSink, Settings, Sink,
+    StreamCounts, TimingSample, Totals,
 };
-use rtit_listing::{ByFunction, CallSink, Lines, NONE};
+use rtit_listing::{CallSink, FunctionCountSink, ListingSink, NONE};
 
-use crate::arguments::{dict_of, Items, OsText};
-use crate::columns::{column, Column};
-use crate::decoder_input::{settings, DecoderCode, Schedule, Stream};
+use crate::arguments::{dict_of, BoundedItems, OsText};
+use crate::columns::{column_of_rows, Column};
+use crate::decoder_input::{decoder_settings_from_keywords, DecoderCode, DecoderStream, Schedule};
 use crate::errors::{check_errors, lock_exclusively, PendingErrors};
 use crate::image::Space;
 use crate::listing::Listing;
@@ -36,11 +36,11 @@ const SLICE_BYTES: usize = 1 << 20;
 /// Decoding pauses when more timing samples wait; those of a slice are added.
 const MAX_TIMING_SAMPLES: usize = 1 << 16;
 
-type Serial<S> = rtit_flow::StreamDecoder<Stream, S>;
+type Serial<S> = rtit_flow::StreamDecoder<DecoderStream, S>;
 
 /// What a decoder reports beside its results.
-struct Progress<'a> {
-    counts: Counts,
+struct DecoderProgress<'a> {
+    counts: StreamCounts,
     ledger: &'a CoverageLedger,
     /// How many scheduling intervals have begun.
     intervals_begun: usize,
@@ -48,8 +48,8 @@ struct Progress<'a> {
     visited_intervals: &'a [usize],
 }
 
-trait Decoder: AsAny + Send + 'static {
-    fn progress(&self) -> Progress<'_>;
+trait DynamicDecoder: AsAnyDecoder + Send + 'static {
+    fn decoder_progress(&self) -> DecoderProgress<'_>;
 
     fn take_timing_samples(&mut self) -> Vec<TimingSample> {
         Vec::new()
@@ -57,47 +57,47 @@ trait Decoder: AsAny + Send + 'static {
 }
 
 /// Casts to the type of a decoder.
-trait AsAny {
+trait AsAnyDecoder {
     fn as_any(&mut self) -> &mut dyn Any;
 }
 
-impl<T: Any> AsAny for T {
+impl<T: Any> AsAnyDecoder for T {
     fn as_any(&mut self) -> &mut dyn Any {
         self
     }
 }
 
-impl<S: Sink + Send + 'static> Decoder for Serial<S> {
-    fn progress(&self) -> Progress<'_> {
-        Progress {
+impl<S: Sink + Send + 'static> DynamicDecoder for Serial<S> {
+    fn decoder_progress(&self) -> DecoderProgress<'_> {
+        DecoderProgress {
             counts: self.counts(),
-            ledger: self.ledger(),
-            intervals_begun: self.intervals_begun(),
+            ledger: self.coverage_ledger(),
+            intervals_begun: self.begun_interval_count(),
             visited_intervals: self.visited_intervals(),
         }
     }
 
     fn take_timing_samples(&mut self) -> Vec<TimingSample> {
-        self.take_samples()
+        self.take_timing_samples()
     }
 }
 
-impl<S: AdditiveSink + 'static> Decoder for AdditiveDecoder<Stream, S> {
-    fn progress(&self) -> Progress<'_> {
-        Progress {
+impl<S: AdditiveSink + 'static> DynamicDecoder for AdditiveDecoder<DecoderStream, S> {
+    fn decoder_progress(&self) -> DecoderProgress<'_> {
+        DecoderProgress {
             counts: self.counts(),
-            ledger: self.ledger(),
+            ledger: self.coverage_ledger(),
             intervals_begun: 0,
             visited_intervals: self.visited_intervals(),
         }
     }
 }
 
-impl<S: OrderedSink + 'static> Decoder for OrderedDecoder<Stream, S> {
-    fn progress(&self) -> Progress<'_> {
-        Progress {
+impl<S: OrderedSink + 'static> DynamicDecoder for OrderedDecoder<DecoderStream, S> {
+    fn decoder_progress(&self) -> DecoderProgress<'_> {
+        DecoderProgress {
             counts: self.counts(),
-            ledger: self.ledger(),
+            ledger: self.coverage_ledger(),
             intervals_begun: 0,
             visited_intervals: &[],
         }
@@ -106,16 +106,16 @@ impl<S: OrderedSink + 'static> Decoder for OrderedDecoder<Stream, S> {
 
 /// What is kept of a decoder at the end. There may be thousands of streams, and a decoder's code cache is large.
 struct FinishedDecoder {
-    counts: Counts,
+    counts: StreamCounts,
     ledger: CoverageLedger,
     intervals_begun: usize,
     visited_intervals: Vec<usize>,
     timing_samples: Vec<TimingSample>,
 }
 
-impl Decoder for FinishedDecoder {
-    fn progress(&self) -> Progress<'_> {
-        Progress {
+impl DynamicDecoder for FinishedDecoder {
+    fn decoder_progress(&self) -> DecoderProgress<'_> {
+        DecoderProgress {
             counts: self.counts.clone(),
             ledger: &self.ledger,
             intervals_begun: self.intervals_begun,
@@ -128,34 +128,34 @@ impl Decoder for FinishedDecoder {
     }
 }
 
-struct Input {
-    stream: Stream,
-    spaces: Spaces,
+struct DecoderInput {
+    stream: DecoderStream,
+    spaces: AddressSpaces,
     settings: Settings,
 }
 
-impl Input {
-    fn serial<S: Sink>(self, sink: S) -> Serial<S> {
+impl DecoderInput {
+    fn into_serial_decoder<S: Sink>(self, sink: S) -> Serial<S> {
         Serial::with_sink(self.stream, self.spaces, &self.settings, sink)
     }
 }
 
-struct State {
+struct StreamDecoderState {
     /// None once a decoder was made of it.
-    input: Option<Box<Input>>,
+    input: Option<Box<DecoderInput>>,
     /// The decoder, at the end a `FinishedDecoder`.
-    decoder: Option<Box<dyn Decoder>>,
+    decoder: Option<Box<dyn DynamicDecoder>>,
     /// The type of the decoder, which determines the results.
     decoder_type: Option<TypeId>,
     /// Keeps the memory of columns for the next batch.
     pool: Option<BufferPoolGuard>,
 }
 
-impl State {
+impl StreamDecoderState {
     /// The decoder of type `D`, which `make` makes if there is none; None at the end. ValueError if there is another.
-    fn decoder<D: Decoder>(
+    fn decoder_of_type<D: DynamicDecoder>(
         &mut self,
-        make: impl FnOnce(Input) -> PyResult<D>,
+        make: impl FnOnce(DecoderInput) -> PyResult<D>,
     ) -> PyResult<Option<&mut D>> {
         if let Some(input) = self.input.take() {
             self.decoder = Some(Box::new(make(*input)?));
@@ -163,25 +163,25 @@ impl State {
             self.pool = Some(BufferPoolGuard::new());
         }
         if self.decoder_type != Some(TypeId::of::<D>()) {
-            return Err(other_results());
+            return Err(other_results_requested_error());
         }
         let decoder = self.decoder.as_deref_mut();
         Ok(decoder.and_then(|decoder| decoder.as_any().downcast_mut()))
     }
 
     /// The decoder of lines, after `start_listing`.
-    fn lines(&mut self) -> PyResult<Option<&mut Serial<Lines>>> {
+    fn serial_listing_decoder(&mut self) -> PyResult<Option<&mut Serial<ListingSink>>> {
         if self.input.is_some() {
             return Err(PyValueError::new_err("start_listing was not called"));
         }
-        self.decoder(|_| Err(other_results()))
+        self.decoder_of_type(|_| Err(other_results_requested_error()))
     }
 
-    fn finish(&mut self) {
+    fn finish_decoder(&mut self) {
         self.pool = None;
         if let Some(mut decoder) = self.decoder.take() {
             let timing_samples = decoder.take_timing_samples();
-            let progress = decoder.progress();
+            let progress = decoder.decoder_progress();
             self.decoder = Some(Box::new(FinishedDecoder {
                 counts: progress.counts,
                 ledger: progress.ledger.clone(),
@@ -193,18 +193,18 @@ impl State {
     }
 }
 
-fn other_results() -> PyErr {
+fn other_results_requested_error() -> PyErr {
     PyValueError::new_err("other results of this decoder were requested before")
 }
 
 /// Whether results must be taken; timing samples also come without rows.
-fn is_full<S: Sink>(decoder: &mut Serial<S>) -> bool {
-    decoder.sink_mut().is_full() || decoder.samples_waiting() > MAX_TIMING_SAMPLES
+fn must_take_results<S: Sink>(decoder: &mut Serial<S>) -> bool {
+    decoder.sink_mut().is_full() || decoder.waiting_sample_count() > MAX_TIMING_SAMPLES
 }
 
 #[pyclass(frozen, module = "rtit._core")]
 pub struct StreamDecoder {
-    state: Mutex<State>,
+    state: Mutex<StreamDecoderState>,
     errors: PendingErrors,
     parallel_config: ParallelConfig,
     /// Whether several threads decode results in order.
@@ -213,17 +213,17 @@ pub struct StreamDecoder {
 }
 
 impl StreamDecoder {
-    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+    fn lock_state(&self) -> PyResult<MutexGuard<'_, StreamDecoderState>> {
         lock_exclusively(&self.state, "Trace")
     }
 
     /// None before the first request.
-    fn progress<T>(&self, get: impl FnOnce(Progress<'_>) -> T) -> PyResult<Option<T>> {
-        let state = self.lock()?;
+    fn progress_value<T>(&self, get: impl FnOnce(DecoderProgress<'_>) -> T) -> PyResult<Option<T>> {
+        let state = self.lock_state()?;
         Ok(state
             .decoder
             .as_deref()
-            .map(|decoder| get(decoder.progress())))
+            .map(|decoder| get(decoder.decoder_progress())))
     }
 
     /// About `max_rows` more rows; None at the end. With `in_interval` all are of one scheduling interval.
@@ -234,10 +234,10 @@ impl StreamDecoder {
         in_interval: bool,
         sink: impl FnOnce(&Settings) -> S,
     ) -> PyResult<Option<S::Batch>> {
-        let mut state = self.lock()?;
+        let mut state = self.lock_state()?;
         let batch = if self.is_parallel {
             let config = self.parallel_config;
-            let decoder = state.decoder(|input| {
+            let decoder = state.decoder_of_type(|input| {
                 let (settings, sink) = (&input.settings, sink(&input.settings));
                 Ok(OrderedDecoder::new(
                     input.stream,
@@ -252,20 +252,20 @@ impl StreamDecoder {
             };
             self.next_parallel_batch(py, decoder, max_rows)?
         } else {
-            let decoder = state.decoder(|input| {
+            let decoder = state.decoder_of_type(|input| {
                 let sink = sink(&input.settings);
-                Ok(input.serial(sink))
+                Ok(input.into_serial_decoder(sink))
             })?;
             let Some(decoder) = decoder else {
                 return Ok(None);
             };
-            decoder.sink_mut().set_limit(max_rows.max(1));
-            self.advance(py, decoder, in_interval)?;
+            decoder.sink_mut().set_row_limit(max_rows.max(1));
+            self.decode_serially(py, decoder, in_interval)?;
             let is_end = decoder.sink_mut().is_empty() && decoder.is_finished();
             (!is_end).then(|| py.detach(|| decoder.sink_mut().take_batch()))
         };
         if batch.is_none() {
-            state.finish();
+            state.finish_decoder();
         }
         Ok(batch)
     }
@@ -273,7 +273,7 @@ impl StreamDecoder {
     fn next_parallel_batch<S: OrderedSink>(
         &self,
         py: Python<'_>,
-        decoder: &mut OrderedDecoder<Stream, S>,
+        decoder: &mut OrderedDecoder<DecoderStream, S>,
         max_rows: usize,
     ) -> PyResult<Option<S::Batch>> {
         loop {
@@ -286,59 +286,63 @@ impl StreamDecoder {
             // The window has all bytes of a round, so that no round ends before its last segment.
             let (bytes, position) = (decoder.round_bytes(), decoder.position());
             decoder.stream_mut().set_min_bytes(py, bytes, position)?;
-            py.detach(|| decoder.advance(max_rows));
-            if decoder.is_starved() {
+            py.detach(|| decoder.decode_round(max_rows));
+            if decoder.needs_more_bytes() {
                 let position = decoder.position();
-                decoder.stream_mut().advance(py, position)?;
+                decoder.stream_mut().advance_window(py, position)?;
             }
             check_errors(py, &self.errors)?;
         }
     }
 
     /// Decodes without the GIL until the sink is full, with `in_interval` at most to the end of a scheduling interval.
-    fn advance<S: Sink + Send>(
+    fn decode_serially<S: Sink + Send>(
         &self,
         py: Python<'_>,
         decoder: &mut Serial<S>,
         in_interval: bool,
     ) -> PyResult<()> {
         loop {
-            let has_more = !is_full(decoder) && py.detach(|| decoder.advance_by(SLICE_BYTES));
-            if has_more && decoder.is_starved() {
+            let has_more = !must_take_results(decoder)
+                && py.detach(|| decoder.decode_up_to_bytes(SLICE_BYTES));
+            if has_more && decoder.needs_next_window() {
                 let position = decoder.position();
-                decoder.stream_mut().advance(py, position)?;
+                decoder.stream_mut().advance_window(py, position)?;
             }
             check_errors(py, &self.errors)?;
-            if is_full(decoder) || decoder.is_finished() || in_interval && decoder.is_paused() {
+            if must_take_results(decoder)
+                || decoder.is_finished()
+                || in_interval && decoder.is_paused()
+            {
                 return Ok(());
             }
         }
     }
 
     /// Makes a decoder that adds up results, if there is none, and decodes to the end without the GIL.
-    fn add_up<'a, S: AdditiveSink + 'static>(
+    fn decode_additively<'a, S: AdditiveSink + 'static>(
         &self,
         py: Python<'_>,
-        state: &'a mut State,
-    ) -> PyResult<Option<&'a mut AdditiveDecoder<Stream, S>>> {
+        state: &'a mut StreamDecoderState,
+    ) -> PyResult<Option<&'a mut AdditiveDecoder<DecoderStream, S>>> {
         let config = self.parallel_config;
-        let decoder = state.decoder(|input| {
+        let decoder = state.decoder_of_type(|input| {
             let mut stream = input.stream;
             if config.threads > 1 {
                 stream.set_min_bytes(py, config.round_bytes(), 0)?;
             }
             let (spaces, settings) = (input.spaces, input.settings);
-            Ok(AdditiveDecoder::<Stream, S>::new(
+            Ok(AdditiveDecoder::<DecoderStream, S>::new(
                 stream, spaces, &settings, config,
             ))
         })?;
         let Some(decoder) = decoder else {
             return Ok(None);
         };
-        while py.detach(|| decoder.advance()) {
-            if decoder.is_starved() {
+        while py.detach(|| decoder.decode_round()) {
+            if decoder.needs_more_bytes() {
                 let position = decoder.position();
-                decoder.stream_mut().advance(py, position)?;
+                decoder.stream_mut().advance_window(py, position)?;
             }
             check_errors(py, &self.errors)?;
         }
@@ -363,23 +367,23 @@ impl StreamDecoder {
         jobs: usize,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<StreamDecoder> {
-        let settings = settings(keywords)?;
+        let settings = decoder_settings_from_keywords(keywords)?;
         let mut code = DecoderCode::new(space.get(), spaces)?;
         if let Some(schedule) = &schedule {
             code.set_schedule(space, schedule)?;
         }
-        code.set_shared(kernel.map(Bound::get), guest.map(Bound::get));
+        code.set_kernel_and_guest_code(kernel.map(Bound::get), guest.map(Bound::get));
         let spaces = code.spaces;
         let parallel_config = ParallelConfig::for_threads(jobs);
-        let can_divide = OrderedDecoder::<Stream, RunSink>::can_divide;
+        let can_divide = OrderedDecoder::<DecoderStream, RunSink>::can_divide;
         let is_parallel = can_divide(&spaces, &settings, &parallel_config);
-        let input = Input {
-            stream: Stream::new(stream)?,
+        let input = DecoderInput {
+            stream: DecoderStream::new(stream)?,
             spaces,
             settings,
         };
         Ok(StreamDecoder {
-            state: Mutex::new(State {
+            state: Mutex::new(StreamDecoderState {
                 input: Some(Box::new(input)),
                 decoder: None,
                 decoder_type: None,
@@ -436,22 +440,22 @@ impl StreamDecoder {
 
     #[pyo3(signature = (first = 0))]
     fn blocks<'py>(&self, py: Python<'py>, first: usize) -> PyResult<Bound<'py, PyDict>> {
-        blocks_dict(py, &self.block_table.since(first))
+        blocks_dict(py, &self.block_table.blocks_from_id(first))
     }
 
     fn timing_samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let mut state = self.lock()?;
+        let mut state = self.lock_state()?;
         let decoder = state.decoder.as_deref_mut();
-        let samples = decoder.map_or_else(Vec::new, Decoder::take_timing_samples);
+        let samples = decoder.map_or_else(Vec::new, DynamicDecoder::take_timing_samples);
         samples_dict(py, &samples)
     }
 
     fn start_listing(&self, listing: &Listing) -> PyResult<()> {
-        let mut state = self.lock()?;
+        let mut state = self.lock_state()?;
         if state.input.is_none() {
-            return Err(other_results());
+            return Err(other_results_requested_error());
         }
-        state.decoder(|input| Ok(input.serial(listing.sink())))?;
+        state.decoder_of_type(|input| Ok(input.into_serial_decoder(listing.new_listing_sink())))?;
         Ok(())
     }
 
@@ -463,51 +467,57 @@ impl StreamDecoder {
         max_lines: u64,
         until: u64,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
-        let mut state = self.lock()?;
-        let Some(decoder) = state.lines()? else {
+        let mut state = self.lock_state()?;
+        let Some(decoder) = state.serial_listing_decoder()? else {
             return Ok(None);
         };
-        decoder.sink_mut().set_limits(max_bytes, max_lines);
-        self.advance(py, decoder, false)?;
+        decoder
+            .sink_mut()
+            .set_pending_text_limits(max_bytes, max_lines);
+        self.decode_serially(py, decoder, false)?;
         let part = py.detach(|| decoder.sink_mut().take_text(max_bytes, max_lines, until));
-        if part.lines == 0 && decoder.sink_mut().next_time().is_none() {
-            state.finish();
+        if part.lines == 0 && decoder.sink_mut().next_line_time().is_none() {
+            state.finish_decoder();
             return Ok(None);
         }
         Ok(Some((PyBytes::new(py, &part.text), part.lines)))
     }
 
     fn next_time(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        let mut state = self.lock()?;
-        let Some(decoder) = state.lines()? else {
+        let mut state = self.lock_state()?;
+        let Some(decoder) = state.serial_listing_decoder()? else {
             return Ok(None);
         };
-        if decoder.sink_mut().next_time().is_none() {
-            decoder.sink_mut().set_limits(1, 1);
-            self.advance(py, decoder, false)?;
+        if decoder.sink_mut().next_line_time().is_none() {
+            decoder.sink_mut().set_pending_text_limits(1, 1);
+            self.decode_serially(py, decoder, false)?;
         }
-        let next = decoder.sink_mut().next_time();
+        let next = decoder.sink_mut().next_line_time();
         if next.is_none() {
-            state.finish();
+            state.finish_decoder();
         }
         Ok(next)
     }
 
-    #[pyo3(signature = (names, others = Items::default()))]
+    #[pyo3(signature = (names, others = BoundedItems::default()))]
     fn functions(
         &self,
         py: Python<'_>,
         names: &Names,
-        others: Items<Py<Names>>,
+        others: BoundedItems<Py<Names>>,
     ) -> PyResult<Vec<(String, OsText, u64)>> {
-        let others = others.0.iter().map(|names| names.get().cursor());
-        let names = std::iter::once(names.cursor()).chain(others).collect();
-        let mut state = self.lock()?;
-        let decoder = state.decoder(|input| Ok(input.serial(ByFunction::new(names))))?;
-        let decoder = decoder.ok_or_else(other_results)?;
-        self.advance(py, decoder, false)?;
-        let found = py.detach(|| decoder.sink_mut().finish());
-        state.finish();
+        let others = others.0.iter().map(|names| names.get().new_name_cursor());
+        let names = std::iter::once(names.new_name_cursor())
+            .chain(others)
+            .collect();
+        let mut state = self.lock_state()?;
+        let decoder = state.decoder_of_type(|input| {
+            Ok(input.into_serial_decoder(FunctionCountSink::new(names)))
+        })?;
+        let decoder = decoder.ok_or_else(other_results_requested_error)?;
+        self.decode_serially(py, decoder, false)?;
+        let found = py.detach(|| decoder.sink_mut().finish_counts());
+        state.finish_decoder();
         let row = |((name, path), count)| (name, OsText(path), count);
         Ok(found.into_iter().map(row).collect())
     }
@@ -518,78 +528,78 @@ impl StreamDecoder {
         names: &Names,
         max_pairs: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let mut state = self.lock()?;
-        let sink = || CallSink::new(names.cursor(), true, max_pairs);
-        let decoder = state.decoder(|input| Ok(input.serial(sink())))?;
-        let decoder = decoder.ok_or_else(other_results)?;
-        self.advance(py, decoder, false)?;
+        let mut state = self.lock_state()?;
+        let sink = || CallSink::new(names.new_name_cursor(), true, max_pairs);
+        let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
+        let decoder = decoder.ok_or_else(other_results_requested_error)?;
+        self.decode_serially(py, decoder, false)?;
         let found = py.detach(|| decoder.sink_mut().finish());
         let (calls, contexts, beyond) = py.detach(|| found.sum_by_edge());
         let deep = beyond + found.counts.too_deep + found.tree.calls_without_node;
-        state.finish();
+        state.finish_decoder();
         let wide = |index: u32| match index {
             NONE => u64::MAX,
             index => index.into(),
         };
         dict_of!(py,
-            from_region: column(&calls, |row| wide(row.edge.from.region)),
-            from_offset: column(&calls, |row| row.edge.from.offset),
-            to_region: column(&calls, |row| wide(row.edge.to.region)),
-            to_offset: column(&calls, |row| row.edge.to.offset),
-            calls: column(&calls, |row| row.calls),
-            inclusive: column(&calls, |row| row.inclusive),
-            parent: column(&contexts, |row| wide(row.parent)),
-            call: column(&contexts, |row| wide(row.call)),
-            own: column(&contexts, |row| row.own),
+            from_region: column_of_rows(&calls, |row| wide(row.edge.from.region)),
+            from_offset: column_of_rows(&calls, |row| row.edge.from.offset),
+            to_region: column_of_rows(&calls, |row| wide(row.edge.to.region)),
+            to_offset: column_of_rows(&calls, |row| row.edge.to.offset),
+            calls: column_of_rows(&calls, |row| row.calls),
+            inclusive: column_of_rows(&calls, |row| row.inclusive),
+            parent: column_of_rows(&contexts, |row| wide(row.parent)),
+            call: column_of_rows(&contexts, |row| wide(row.call)),
+            own: column_of_rows(&contexts, |row| row.own),
             deep_calls: Column::from(vec![deep]),
             calls_beyond_pairs: Column::from(vec![found.beyond_edges]),
         )
     }
 
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let mut state = self.lock()?;
-        self.add_up::<CountingSink>(py, &mut state)?;
-        state.finish();
+        let mut state = self.lock_state()?;
+        self.decode_additively::<CountingSink>(py, &mut state)?;
+        state.finish_decoder();
         drop(state);
         self.counts(py)
     }
 
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let mut state = self.lock()?;
-        let decoder = self.add_up::<Totals>(py, &mut state)?;
-        let decoder = decoder.ok_or_else(other_results)?;
-        let totals = py.detach(|| std::mem::take(decoder.result()));
-        state.finish(); // frees the code cache before there are columns
+        let mut state = self.lock_state()?;
+        let decoder = self.decode_additively::<Totals>(py, &mut state)?;
+        let decoder = decoder.ok_or_else(other_results_requested_error)?;
+        let totals = py.detach(|| std::mem::take(decoder.take_result()));
+        state.finish_decoder(); // frees the code cache before there are columns
         totals_dict(py, totals)
     }
 
     #[pyo3(signature = (first = 0, max_rows = usize::MAX))]
     fn ledger(&self, first: usize, max_rows: usize) -> PyResult<Vec<LedgerRow>> {
-        let rows = self.progress(|progress| ledger_rows(progress.ledger, first, max_rows))?;
+        let rows = self.progress_value(|progress| ledger_rows(progress.ledger, first, max_rows))?;
         Ok(rows.unwrap_or_default())
     }
 
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = |progress: Progress| counts_dict(py, &progress.counts, progress.ledger);
-        self.progress(counts)?
+        let counts = |progress: DecoderProgress| counts_dict(py, &progress.counts, progress.ledger);
+        self.progress_value(counts)?
             .unwrap_or_else(|| Ok(PyDict::new(py)))
     }
 
     #[getter]
     fn intervals_begun(&self) -> PyResult<usize> {
-        let count = self.progress(|progress| progress.intervals_begun)?;
+        let count = self.progress_value(|progress| progress.intervals_begun)?;
         Ok(count.unwrap_or(0))
     }
 
     #[getter]
     fn visited_intervals(&self) -> PyResult<Vec<usize>> {
-        let visited = self.progress(|progress| progress.visited_intervals.to_vec())?;
+        let visited = self.progress_value(|progress| progress.visited_intervals.to_vec())?;
         Ok(visited.unwrap_or_default())
     }
 
     #[classattr]
     #[pyo3(name = "ENDS")]
-    fn ends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    fn run_end_names(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         RunEnd::ALL
             .map(|end| (end as u8, end.name()))
             .into_py_dict(py)
@@ -597,7 +607,7 @@ impl StreamDecoder {
 
     #[classattr]
     #[pyo3(name = "EVENTS")]
-    fn events(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    fn event_kind_names(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         EventKind::ALL
             .map(|kind| (kind as u8, kind.name()))
             .into_py_dict(py)
@@ -605,7 +615,7 @@ impl StreamDecoder {
 
     #[classattr]
     #[pyo3(name = "ERRORS")]
-    fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    fn error_class_names(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         ErrorClass::ALL
             .map(|class| (class as u8, class.name()))
             .into_py_dict(py)

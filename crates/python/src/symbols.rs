@@ -10,13 +10,13 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rtit_image::{
-    elf, join_symbols, source_line, source_lines, Binding, ElfError, LineQuery, Symbol,
+    elf, join_symbols, source_line, source_lines, ElfError, LineQuery, Symbol, SymbolBinding,
 };
-use rtit_listing::Region;
+use rtit_listing::MappedRegion;
 
-use crate::arguments::{os_text, Items, OsText};
-use crate::columns::{column, Column};
-use crate::errors::{file_error, Interrupt, PendingError};
+use crate::arguments::{os_text_to_str, BoundedItems, OsText};
+use crate::columns::{column_of_rows, Column};
+use crate::errors::{error_about_file, PendingError, SignalInterrupt};
 
 #[pyfunction]
 pub fn demangle(name: &str) -> String {
@@ -26,7 +26,7 @@ pub fn demangle(name: &str) -> String {
 #[pyclass(frozen, module = "rtit._core")]
 pub struct ElfFile {
     file: ElfHandle,
-    elf: elf::Elf,
+    elf: elf::ElfHeaders,
     #[pyo3(get)]
     bits: u8,
     #[pyo3(get)]
@@ -54,36 +54,38 @@ struct FileIdentity {
 }
 
 #[derive(Clone)]
-enum ReadError {
+enum ElfReadError {
     Io(String),
     NotRegular,
     Changed,
     Elf(ElfError),
 }
 
-impl From<std::io::Error> for ReadError {
-    fn from(error: std::io::Error) -> ReadError {
-        ReadError::Io(error.to_string())
+impl From<std::io::Error> for ElfReadError {
+    fn from(error: std::io::Error) -> ElfReadError {
+        ElfReadError::Io(error.to_string())
     }
 }
 
-impl ReadError {
+impl ElfReadError {
     /// ImageError.
-    fn raise(self, py: Python<'_>, path: &Path) -> PyErr {
+    fn into_image_error(self, py: Python<'_>, path: &Path) -> PyErr {
         let (message, offset, value) = match self {
-            ReadError::Io(error) => (format!("cannot be read: {error}"), None, None),
-            ReadError::NotRegular => ("not a regular file".to_owned(), None, None),
-            ReadError::Changed => ("changed since it was opened".to_owned(), None, None),
-            ReadError::Elf(error) => (error.to_string(), Some(error.offset()), error.value()),
+            ElfReadError::Io(error) => (format!("cannot be read: {error}"), None, None),
+            ElfReadError::NotRegular => ("not a regular file".to_owned(), None, None),
+            ElfReadError::Changed => ("changed since it was opened".to_owned(), None, None),
+            ElfReadError::Elf(error) => {
+                (error.to_string(), Some(error.offset()), error.bad_value())
+            }
         };
-        file_error(py, "ImageError", message, path, offset, value)
+        error_about_file(py, "ImageError", message, path, offset, value)
     }
 }
 
-fn open(path: &Path) -> Result<(elf::ReadCache<File>, FileIdentity), ReadError> {
+fn open_elf_file(path: &Path) -> Result<(elf::ReadCache<File>, FileIdentity), ElfReadError> {
     // Checked before the file is opened: opening a pipe would wait for a writer.
     if !path.metadata()?.is_file() {
-        return Err(ReadError::NotRegular);
+        return Err(ElfReadError::NotRegular);
     }
     let file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -98,16 +100,16 @@ fn open(path: &Path) -> Result<(elf::ReadCache<File>, FileIdentity), ReadError> 
 
 impl ElfHandle {
     /// The contents, which are read when needed.
-    fn open(&self) -> Result<elf::ReadCache<File>, ReadError> {
-        let (file, identity) = open(&self.path)?;
+    fn open_cached_file(&self) -> Result<elf::ReadCache<File>, ElfReadError> {
+        let (file, identity) = open_elf_file(&self.path)?;
         match identity == self.identity {
             true => Ok(file),
-            false => Err(ReadError::Changed),
+            false => Err(ElfReadError::Changed),
         }
     }
 
-    fn symbols(&self) -> Result<Vec<Symbol>, ReadError> {
-        elf::symbols(&self.open()?).map_err(ReadError::Elf)
+    fn read_symbols(&self) -> Result<Vec<Symbol>, ElfReadError> {
+        elf::read_elf_symbols(&self.open_cached_file()?).map_err(ElfReadError::Elf)
     }
 }
 
@@ -117,8 +119,11 @@ impl ElfFile {
     fn new(py: Python<'_>, path: OsText) -> PyResult<ElfFile> {
         let path = PathBuf::from(path);
         let read = py.detach(|| {
-            let (file, identity) = open(&path)?;
-            Ok((elf::read(&file).map_err(ReadError::Elf)?, identity))
+            let (file, identity) = open_elf_file(&path)?;
+            Ok((
+                elf::read_elf_headers(&file).map_err(ElfReadError::Elf)?,
+                identity,
+            ))
         });
         match read {
             Ok((elf, identity)) => Ok(ElfFile {
@@ -129,14 +134,14 @@ impl ElfFile {
                 entry: elf.entry,
                 elf,
             }),
-            Err(error) => Err(ReadError::raise(error, py, &path)),
+            Err(error) => Err(ElfReadError::into_image_error(error, py, &path)),
         }
     }
 
     #[getter]
     fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let class = py.import("pathlib")?.getattr("Path")?;
-        class.call1((os_text(py, self.file.path.as_os_str())?,))
+        class.call1((os_text_to_str(py, self.file.path.as_os_str())?,))
     }
 
     #[getter]
@@ -188,19 +193,21 @@ impl ElfFile {
 
     fn symbols(&self, py: Python<'_>) -> PyResult<(Column, Column, Vec<String>, Column)> {
         let symbols = py
-            .detach(|| self.file.symbols())
-            .map_err(|error| error.raise(py, &self.file.path))?;
-        let values = column(&symbols, |symbol| symbol.value);
-        let sizes = column(&symbols, |symbol| symbol.size);
-        let bindings = column(&symbols, |symbol| symbol.binding as u8);
+            .detach(|| self.file.read_symbols())
+            .map_err(|error| error.into_image_error(py, &self.file.path))?;
+        let values = column_of_rows(&symbols, |symbol| symbol.value);
+        let sizes = column_of_rows(&symbols, |symbol| symbol.size);
+        let bindings = column_of_rows(&symbols, |symbol| symbol.binding as u8);
         let names = symbols.into_iter().map(|symbol| symbol.name).collect();
         Ok((values, sizes, names, bindings))
     }
 
     fn symbol_values(&self, py: Python<'_>, names: Vec<String>) -> PyResult<HashMap<String, u64>> {
-        let values =
-            py.detach(|| elf::symbol_values(&self.file.open()?, &names).map_err(ReadError::Elf));
-        let values = values.map_err(|error| error.raise(py, &self.file.path))?;
+        let values = py.detach(|| {
+            elf::read_elf_symbol_values(&self.file.open_cached_file()?, &names)
+                .map_err(ElfReadError::Elf)
+        });
+        let values = values.map_err(|error| error.into_image_error(py, &self.file.path))?;
         Ok(values.into_iter().collect())
     }
 
@@ -222,19 +229,22 @@ struct FunctionsOfFile {
     /// None: the functions are from `from_rows`.
     elf: Option<ElfHandle>,
     debug: Option<ElfHandle>,
-    segments: Vec<elf::Segment>,
-    functions: OnceLock<Result<rtit_image::Functions, ReadError>>,
+    segments: Vec<elf::LoadSegment>,
+    functions: OnceLock<Result<rtit_image::Functions, ElfReadError>>,
 }
 
 impl FunctionsOfFile {
-    fn get(&self) -> Result<&rtit_image::Functions, &ReadError> {
+    fn functions_of_file(&self) -> Result<&rtit_image::Functions, &ElfReadError> {
         let read = || {
             let mut symbols = self
                 .elf
                 .as_ref()
-                .map_or(Ok(Vec::new()), ElfHandle::symbols)?;
+                .map_or(Ok(Vec::new()), ElfHandle::read_symbols)?;
             // Without a readable debug file there are fewer names.
-            let debug = self.debug.as_ref().and_then(|debug| debug.symbols().ok());
+            let debug = self
+                .debug
+                .as_ref()
+                .and_then(|debug| debug.read_symbols().ok());
             if let Some(debug) = debug {
                 symbols = join_symbols(symbols, debug);
             }
@@ -245,8 +255,8 @@ impl FunctionsOfFile {
 }
 
 impl rtit_listing::FunctionSource for FunctionsOfFile {
-    fn functions(&self) -> Option<&rtit_image::Functions> {
-        self.get().ok()
+    fn read_functions(&self) -> Option<&rtit_image::Functions> {
+        self.functions_of_file().ok()
     }
 }
 
@@ -281,12 +291,12 @@ impl Functions {
         py: Python<'_>,
         start: u64,
         end: u64,
-        rows: Items<(u64, u64, String)>,
+        rows: BoundedItems<(u64, u64, String)>,
     ) -> PyResult<Functions> {
         let size = end.checked_sub(start).ok_or_else(|| {
             PyValueError::new_err(format!("functions from {start:#x} to {end:#x}"))
         })?;
-        let segment = elf::Segment {
+        let segment = elf::LoadSegment {
             offset: start,
             address: start,
             file_size: size,
@@ -298,7 +308,7 @@ impl Functions {
                 value,
                 size,
                 name,
-                binding: Binding::Global,
+                binding: SymbolBinding::Global,
             };
             let mut symbols: Vec<_> = rows.0.into_iter().map(symbol).collect();
             symbols.sort_by_key(|each| each.value); // stable: of several at one address the first is the best
@@ -315,36 +325,39 @@ impl Functions {
     }
 
     fn columns(&self, py: Python<'_>) -> PyResult<(Column, Column, Column, Column)> {
-        let all = self.read(py)?.all();
+        let all = self.read_functions(py)?.functions_by_offset();
         Ok((
-            column(all, |each| each.offset),
-            column(all, |each| each.size),
-            column(all, |each| each.address),
-            column(all, |each| each.binding as u8),
+            column_of_rows(all, |each| each.offset),
+            column_of_rows(all, |each| each.size),
+            column_of_rows(all, |each| each.address),
+            column_of_rows(all, |each| each.binding as u8),
         ))
     }
 
     fn name<'a>(&'a self, py: Python<'_>, index: usize) -> PyResult<&'a str> {
-        let found = self.read(py)?.all().get(index);
+        let found = self.read_functions(py)?.functions_by_offset().get(index);
         let found = found.ok_or_else(|| PyIndexError::new_err(format!("no function {index}")))?;
         Ok(&found.name)
     }
 
     fn owned_ranges(&self, py: Python<'_>) -> PyResult<(Column, Column, Column)> {
-        let owned = self.read(py)?.owned();
+        let owned = self.read_functions(py)?.owned_ranges();
         Ok((
-            column(owned, |each| each.start),
-            column(owned, |each| each.end),
-            column(owned, |each| u64::from(each.owner)),
+            column_of_rows(owned, |each| each.start),
+            column_of_rows(owned, |each| each.end),
+            column_of_rows(owned, |each| u64::from(each.owner)),
         ))
     }
 
     fn index_at(&self, py: Python<'_>, offset: u64) -> PyResult<Option<u32>> {
-        Ok(self.read(py)?.at(offset).map(|(index, _)| index))
+        Ok(self
+            .read_functions(py)?
+            .function_at_offset(offset)
+            .map(|(index, _)| index))
     }
 
     fn source_line(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(OsText, u32)>> {
-        let address = self.read(py)?.address(offset);
+        let address = self.read_functions(py)?.address_of_offset(offset);
         let found = self.search_dwarf(py, |data, interrupt| {
             source_line(data, address, &|| interrupt.check_signals())
         })?;
@@ -355,7 +368,7 @@ impl Functions {
     fn source_lines(
         &self,
         py: Python<'_>,
-        windows: Option<Items<(u64, u64)>>,
+        windows: Option<BoundedItems<(u64, u64)>>,
         start: u64,
         max_rows: usize,
     ) -> PyResult<SourceLines> {
@@ -375,10 +388,10 @@ impl Functions {
         let found = found.unwrap_or_default();
         let rows = &found.ranges;
         Ok((
-            column(rows, |row| row.start),
-            column(rows, |row| row.end),
-            column(rows, |row| row.file),
-            column(rows, |row| row.line),
+            column_of_rows(rows, |row| row.start),
+            column_of_rows(rows, |row| row.end),
+            column_of_rows(rows, |row| row.file),
+            column_of_rows(rows, |row| row.line),
             found.files.into_iter().map(OsText).collect(),
             found.next,
             is_incomplete,
@@ -386,7 +399,7 @@ impl Functions {
     }
 
     fn address(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {
-        Ok(self.read(py)?.address(offset))
+        Ok(self.read_functions(py)?.address_of_offset(offset))
     }
 }
 
@@ -395,36 +408,37 @@ impl Functions {
     fn search_dwarf<T: Send>(
         &self,
         py: Python<'_>,
-        mut search: impl FnMut(&elf::ReadCache<File>, &Interrupt) -> Option<T> + Send,
+        mut search: impl FnMut(&elf::ReadCache<File>, &SignalInterrupt) -> Option<T> + Send,
     ) -> PyResult<Option<T>> {
-        let interrupt = Interrupt::default();
+        let interrupt = SignalInterrupt::default();
         let files = self.file.debug.iter().chain(&self.file.elf);
         let found = py.detach(|| {
             files
                 .filter(|file| file.identity.size <= MAX_DWARF_FILE_BYTES)
-                .filter_map(|file| file.open().ok())
+                .filter_map(|file| file.open_cached_file().ok())
                 .find_map(|data| search(&data, &interrupt))
         });
-        interrupt.check(py)?;
+        interrupt.check_pending_error(py)?;
         Ok(found)
     }
 
-    fn read(&self, py: Python<'_>) -> PyResult<&rtit_image::Functions> {
-        py.detach(|| self.file.get()).map_err(|error| {
-            let path = self
-                .file
-                .elf
-                .as_ref()
-                .map_or(Path::new(""), |elf| &elf.path);
-            error.clone().raise(py, path)
-        })
+    fn read_functions(&self, py: Python<'_>) -> PyResult<&rtit_image::Functions> {
+        py.detach(|| self.file.functions_of_file())
+            .map_err(|error| {
+                let path = self
+                    .file
+                    .elf
+                    .as_ref()
+                    .map_or(Path::new(""), |elf| &elf.path);
+                error.clone().into_image_error(py, path)
+            })
     }
 }
 
 /// The memory regions of a process over its life, with their functions.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Names {
-    names: Arc<rtit_listing::Names>,
+    names: Arc<rtit_listing::ProcessNames>,
 }
 
 /// Start, end, since, until, offset, path, functions.
@@ -441,27 +455,28 @@ type RegionRow<'py> = (
 #[pymethods]
 impl Names {
     #[new]
-    fn new(regions: Items<RegionRow<'_>>) -> Names {
-        let region = |(start, end, since, until, offset, path, functions): RegionRow<'_>| Region {
-            start,
-            end,
-            since,
-            until,
-            offset,
-            module_name: rtit_listing::module_name(&path.0).into(),
-            path: path.0.into(),
-            functions: functions
-                .map(|each| Arc::clone(&each.file) as Arc<dyn rtit_listing::FunctionSource>),
-        };
+    fn new(regions: BoundedItems<RegionRow<'_>>) -> Names {
+        let region =
+            |(start, end, since, until, offset, path, functions): RegionRow<'_>| MappedRegion {
+                start,
+                end,
+                since,
+                until,
+                offset,
+                module_name: rtit_listing::module_name(&path.0).into(),
+                path: path.0.into(),
+                functions: functions
+                    .map(|each| Arc::clone(&each.file) as Arc<dyn rtit_listing::FunctionSource>),
+            };
         let regions = regions.0.into_iter().map(region).collect();
         Names {
-            names: Arc::new(rtit_listing::Names::new(regions)),
+            names: Arc::new(rtit_listing::ProcessNames::new(regions)),
         }
     }
 }
 
 impl Names {
-    pub fn cursor(&self) -> rtit_listing::NameCursor {
+    pub fn new_name_cursor(&self) -> rtit_listing::NameCursor {
         rtit_listing::NameCursor::new(Arc::clone(&self.names))
     }
 }

@@ -3,13 +3,13 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use rtit_unit::{AddressRange, Error, RangeKind, SavedState, Settings, Unit};
+use rtit_unit::{AddressRange, Error, RangeKind, SavedState, Settings, TraceUnit};
 
-use crate::arguments::Items;
+use crate::arguments::BoundedItems;
 
 #[pyclass(module = "rtit._core")]
 pub struct BulkUnit {
-    unit: Unit,
+    unit: TraceUnit,
 }
 
 #[pymethods]
@@ -20,24 +20,27 @@ impl BulkUnit {
         let mut chosen = Settings::default();
         for (name, value) in settings.into_iter().flatten() {
             let name: String = name.extract()?;
-            chosen.set(&name, &text(&value)?).map_err(raise)?;
+            chosen
+                .set_by_name(&name, &setting_text(&value)?)
+                .map_err(into_python_error)?;
         }
-        let unit = Unit::new(&chosen).map_err(raise)?;
+        let unit = TraceUnit::new(&chosen).map_err(into_python_error)?;
         Ok(BulkUnit { unit })
     }
 
     fn feed(&mut self, py: Python<'_>, records: &[u8]) -> PyResult<()> {
-        py.detach(|| self.unit.feed_records(records)).map_err(raise)
+        py.detach(|| self.unit.feed_records(records))
+            .map_err(into_python_error)
     }
 
     #[pyo3(signature = (clock, ip = None))]
     fn overflow(&mut self, clock: u64, ip: Option<u64>) -> PyResult<()> {
-        self.unit.advance_clock(clock).map_err(raise)?;
-        self.unit.overflow(ip);
+        self.unit.advance_clock(clock).map_err(into_python_error)?;
+        self.unit.apply_overflow(ip);
         Ok(())
     }
 
-    fn set_ranges(&mut self, ranges: Items<(u8, u64, u64)>) -> PyResult<()> {
+    fn set_ranges(&mut self, ranges: BoundedItems<(u8, u64, u64)>) -> PyResult<()> {
         let ranges: PyResult<Vec<AddressRange>> = ranges
             .0
             .into_iter()
@@ -54,11 +57,11 @@ impl BulkUnit {
                 Ok(AddressRange { kind, first, last })
             })
             .collect();
-        self.unit.set_ranges(&ranges?).map_err(raise)
+        self.unit.set_ranges(&ranges?).map_err(into_python_error)
     }
 
     fn take_output<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let bytes = PyBytes::new(py, self.unit.output());
+        let bytes = PyBytes::new(py, self.unit.untaken_output());
         self.unit.discard_output();
         bytes
     }
@@ -68,8 +71,8 @@ impl BulkUnit {
     }
 
     fn restore_state(&mut self, state: &[u8]) -> PyResult<()> {
-        let state = SavedState::from_bytes(state).map_err(raise)?;
-        self.unit.restore_state(&state).map_err(raise)
+        let state = SavedState::from_bytes(state).map_err(into_python_error)?;
+        self.unit.restore_state(&state).map_err(into_python_error)
     }
 
     #[getter]
@@ -83,14 +86,14 @@ impl BulkUnit {
     }
 }
 
-/// A setting's value as `Settings::set` takes it: items of a sequence have colons between them.
-fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    match value.extract::<Items<String>>() {
+/// A setting's value as `Settings::set_by_name` takes it: items of a sequence have colons between them.
+fn setting_text(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    match value.extract::<BoundedItems<String>>() {
         Ok(items) => Ok(items.0.join(":")),
         _ => Ok(value.str()?.to_string()),
     }
 }
 
-fn raise(error: Error) -> PyErr {
+fn into_python_error(error: Error) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

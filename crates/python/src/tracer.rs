@@ -7,9 +7,9 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use rtit_tracer::{Error, Options, WindowEdge};
+use rtit_tracer::{Error, TraceOptions, WindowEdge};
 
-use crate::arguments::{dict_of, Items, OsText};
+use crate::arguments::{dict_of, BoundedItems, OsText};
 
 pyo3::import_exception!(rtit.errors, RecordError);
 
@@ -22,7 +22,7 @@ pub struct Tracer {
 /// Path or None, offset in the file, number of instructions, whether from the start of tracing on.
 type WindowEdgeRow = (Option<OsText>, u64, u64, bool);
 
-fn window_edge((path, offset, count, is_relative): WindowEdgeRow) -> WindowEdge {
+fn window_edge_from_tuple((path, offset, count, is_relative): WindowEdgeRow) -> WindowEdge {
     match path {
         Some(path) => WindowEdge::Code {
             path: path.0.into_vec(),
@@ -33,11 +33,11 @@ fn window_edge((path, offset, count, is_relative): WindowEdgeRow) -> WindowEdge 
     }
 }
 
-fn options(
-    argv: Items<OsText>,
+fn trace_options(
+    argv: BoundedItems<OsText>,
     env: Option<&Bound<'_, PyDict>>,
     cwd: Option<OsText>,
-) -> PyResult<Options> {
+) -> PyResult<TraceOptions> {
     let variable = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
         let OsText(mut variable) = name.extract()?;
         variable.push("=");
@@ -46,14 +46,14 @@ fn options(
     };
     // In the order of the dict: a program may read them in order, and is to run the same each time.
     let environment = env.map(|env| env.iter().map(variable).collect::<PyResult<_>>());
-    Ok(Options {
+    Ok(TraceOptions {
         environment: environment.transpose()?,
         directory: cwd.map(PathBuf::from),
-        ..Options::new(argv.0.into_iter().map(|word| word.0))
+        ..TraceOptions::new(argv.0.into_iter().map(|word| word.0))
     })
 }
 
-fn record_error(error: Error) -> PyErr {
+fn into_record_error(error: Error) -> PyErr {
     RecordError::new_err((error.to_string(), error.exit_code()))
 }
 
@@ -61,18 +61,18 @@ fn record_error(error: Error) -> PyErr {
 #[pyo3(signature = (argv, *, env = None, cwd = None))]
 pub fn check_program(
     py: Python<'_>,
-    argv: Items<OsText>,
+    argv: BoundedItems<OsText>,
     env: Option<&Bound<'_, PyDict>>,
     cwd: Option<OsText>,
 ) -> PyResult<()> {
-    let options = options(argv, env, cwd)?;
-    py.detach(|| rtit_tracer::Tracer::check(&options))
-        .map_err(record_error)
+    let options = trace_options(argv, env, cwd)?;
+    py.detach(|| rtit_tracer::Tracer::check_program(&options))
+        .map_err(into_record_error)
 }
 
 #[pyfunction]
-pub fn check_processes(pids: Items<u32>) -> PyResult<()> {
-    rtit_tracer::Tracer::check_processes(&pids.0).map_err(record_error)
+pub fn check_processes(pids: BoundedItems<u32>) -> PyResult<()> {
+    rtit_tracer::Tracer::check_processes(&pids.0).map_err(into_record_error)
 }
 
 #[pymethods]
@@ -80,35 +80,35 @@ impl Tracer {
     #[new]
     #[pyo3(signature = (
         argv, *, env = None, cwd = None, no_aslr = false, truth = None, cut_at_branches = false,
-        pin = true, blocked = Some(Items::default()), start = None, stop = None
+        pin = true, blocked = Some(BoundedItems::default()), start = None, stop = None
     ))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         py: Python<'_>,
-        argv: Items<OsText>,
+        argv: BoundedItems<OsText>,
         env: Option<&Bound<'_, PyDict>>,
         cwd: Option<OsText>,
         no_aslr: bool,
         truth: Option<OsText>,
         cut_at_branches: bool,
         pin: bool,
-        blocked: Option<Items<i32>>,
+        blocked: Option<BoundedItems<i32>>,
         start: Option<WindowEdgeRow>,
         stop: Option<WindowEdgeRow>,
     ) -> PyResult<Self> {
-        let options = Options {
+        let options = TraceOptions {
             no_aslr,
             truth: truth.map(PathBuf::from),
             cut_at_branches,
             pin,
             blocked_signals: blocked.map(|signals| signals.0),
-            start: start.map(window_edge),
-            stop: stop.map(window_edge),
-            ..options(argv, env, cwd)?
+            start: start.map(window_edge_from_tuple),
+            stop: stop.map(window_edge_from_tuple),
+            ..trace_options(argv, env, cwd)?
         };
         let tracer = py
-            .detach(|| rtit_tracer::Tracer::start(&options))
-            .map_err(record_error)?;
+            .detach(|| rtit_tracer::Tracer::start_program(&options))
+            .map_err(into_record_error)?;
         Ok(Tracer {
             inner: Some(tracer),
         })
@@ -118,14 +118,16 @@ impl Tracer {
     #[pyo3(signature = (pids, *, truth = None, cut_at_branches = false))]
     fn attach(
         py: Python<'_>,
-        pids: Items<u32>,
+        pids: BoundedItems<u32>,
         truth: Option<OsText>,
         cut_at_branches: bool,
     ) -> PyResult<Self> {
         let truth = truth.map(PathBuf::from);
         let tracer = py
-            .detach(|| rtit_tracer::Tracer::attach(&pids.0, truth.as_deref(), cut_at_branches))
-            .map_err(record_error)?;
+            .detach(|| {
+                rtit_tracer::Tracer::attach_to_processes(&pids.0, truth.as_deref(), cut_at_branches)
+            })
+            .map_err(into_record_error)?;
         Ok(Tracer {
             inner: Some(tracer),
         })
@@ -139,7 +141,7 @@ impl Tracer {
         let timeout = Duration::try_from_secs_f64(timeout).map_err(|_| {
             PyValueError::new_err(format!("timeout is not a number of seconds: {timeout}"))
         })?;
-        let Some(inner) = self.inner_if_ours() else {
+        let Some(inner) = self.tracer_of_this_process() else {
             return Ok(None);
         };
         let Some(batch) = py.detach(|| inner.next_batch(timeout)) else {
@@ -154,33 +156,35 @@ impl Tracer {
 
     fn signal(&self, number: i32) -> PyResult<()> {
         let sent = self
-            .inner_if_ours()
-            .map_or(Ok(()), |inner| inner.signal(number));
+            .tracer_of_this_process()
+            .map_or(Ok(()), |inner| inner.signal_first_process(number));
         sent.map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))
     }
 
     fn release(&self) {
-        if let Some(inner) = self.inner_if_ours() {
-            inner.release();
+        if let Some(inner) = self.tracer_of_this_process() {
+            inner.release_all_threads();
         }
     }
 
     fn kill(&self) {
-        if let Some(inner) = self.inner_if_ours() {
-            inner.kill();
+        if let Some(inner) = self.tracer_of_this_process() {
+            inner.kill_all_processes();
         }
     }
 
     #[getter]
     fn pid(&self) -> u32 {
-        self.inner.as_ref().map_or(0, rtit_tracer::Tracer::pid)
+        self.inner
+            .as_ref()
+            .map_or(0, rtit_tracer::Tracer::first_process_id)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Some(inner) = self.inner_if_ours() else {
+        let Some(inner) = self.tracer_of_this_process() else {
             return Ok(PyDict::new(py));
         };
-        let stats = inner.stats();
+        let stats = inner.tracer_stats();
         dict_of!(py,
             retired: stats.retired,
             stops: stats.stops,
@@ -192,8 +196,10 @@ impl Tracer {
 
 impl Tracer {
     /// None in a process that was forked since.
-    fn inner_if_ours(&self) -> Option<&rtit_tracer::Tracer> {
-        self.inner.as_ref().filter(|inner| inner.is_ours())
+    fn tracer_of_this_process(&self) -> Option<&rtit_tracer::Tracer> {
+        self.inner
+            .as_ref()
+            .filter(|inner| inner.is_owned_by_this_process())
     }
 }
 

@@ -10,12 +10,13 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyTuple};
 use rtit_truth::{
-    compare, summarize, CompareOptions, Difference, DifferenceReason, Error, Identical, Outcome,
-    PathFinder, Run, RunsAfter, SelectedRuns, ThreadSummary, TruthReader, TruthSummary,
+    compare_paths, summarize_truth_file, CompareOptions, ComparisonOutcome, DifferenceReason,
+    Error, IdenticalPaths, PathDifference, PathFinder, PathRun, RunsAfter, SelectedRuns,
+    ThreadSummary, TruthReader, TruthSummary,
 };
 
-use crate::arguments::{dict_of, os_text, Items, OsText};
-use crate::errors::file_error;
+use crate::arguments::{dict_of, os_text_to_str, BoundedItems, OsText};
+use crate::errors::error_about_file;
 
 /// Every call reads the file again, in bounded memory; of a thread only its part once `threads` was called.
 #[pyclass(frozen, module = "rtit._core")]
@@ -26,7 +27,7 @@ pub struct TruthFile {
 
 type ThreadRow = (u32, u32, u64, Option<u32>, bool);
 /// Address ranges, inclusive at both ends.
-type Ranges = Items<(u64, u64)>;
+type Ranges = BoundedItems<(u64, u64)>;
 
 #[pymethods]
 impl TruthFile {
@@ -36,17 +37,18 @@ impl TruthFile {
             path: path.into(),
             extents: OnceLock::new(),
         };
-        file.reader().map_err(|error| file.error(error))?;
+        file.open_reader()
+            .map_err(|error| file.python_error_of(error))?;
         Ok(file)
     }
 
     #[getter]
     fn complete(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.contents(py)?.complete)
+        Ok(self.read_summary(py)?.complete)
     }
 
     fn threads(&self, py: Python<'_>) -> PyResult<Vec<ThreadRow>> {
-        let contents = self.contents(py)?;
+        let contents = self.read_summary(py)?;
         let row = |thread: &ThreadSummary| {
             let (status, is_complete) = (thread.status, thread.status.is_some());
             let instructions = thread.chain.instructions;
@@ -59,7 +61,7 @@ impl TruthFile {
     }
 
     #[pyo3(signature = (
-        tid, decoded, *, filters = Items::default(), stops = Items::default(), prefix = false, skip = 0
+        tid, decoded, *, filters = BoundedItems::default(), stops = BoundedItems::default(), prefix = false, skip = 0
     ))]
     #[allow(clippy::too_many_arguments)] // keywords
     fn compare<'py>(
@@ -79,16 +81,16 @@ impl TruthFile {
             excess: bound,
         };
         let outcome = py.detach(|| {
-            let truth = RunsAfter::new(self.selected(tid, filters, stops)?, skip);
-            compare(truth, decoded, options)
+            let truth = RunsAfter::new(self.select_traced_runs(tid, filters, stops)?, skip);
+            compare_paths(truth, decoded, options)
         });
         match outcome? {
-            Outcome::Identical(identical) => identical_dict(py, &identical),
-            Outcome::Different(difference) => different_dict(py, &difference),
+            ComparisonOutcome::Identical(identical) => identical_paths_dict(py, &identical),
+            ComparisonOutcome::Different(difference) => path_difference_dict(py, &difference),
         }
     }
 
-    #[pyo3(signature = (tid, decoded, *, filters = Items::default(), stops = Items::default()))]
+    #[pyo3(signature = (tid, decoded, *, filters = BoundedItems::default(), stops = BoundedItems::default()))]
     fn find<'py>(
         &self,
         py: Python<'py>,
@@ -100,19 +102,25 @@ impl TruthFile {
         let decoded = DecodedRuns::new(decoded)?;
         let found = py.detach(|| {
             let finder = PathFinder::from_runs(decoded)?;
-            let truth = || self.selected(tid, Items(filters.0.clone()), Items(stops.0.clone()));
-            match finder.find(truth()?)? {
+            let truth = || {
+                self.select_traced_runs(
+                    tid,
+                    BoundedItems(filters.0.clone()),
+                    BoundedItems(stops.0.clone()),
+                )
+            };
+            match finder.find_path_in_truth(truth()?)? {
                 None => finder.find_with_open_loops(truth),
                 found => Ok(found),
             }
         });
         match found? {
-            Some(identical) => identical_dict(py, &identical),
+            Some(identical) => identical_paths_dict(py, &identical),
             None => dict_of!(py, identical: false),
         }
     }
 
-    #[pyo3(signature = (tid, *, filters = Items::default(), stops = Items::default()))]
+    #[pyo3(signature = (tid, *, filters = BoundedItems::default(), stops = BoundedItems::default()))]
     fn instructions(
         &self,
         py: Python<'_>,
@@ -121,7 +129,7 @@ impl TruthFile {
         stops: Ranges,
     ) -> PyResult<u64> {
         py.detach(|| {
-            self.selected(tid, filters, stops)?
+            self.select_traced_runs(tid, filters, stops)?
                 .try_fold(0, |sum, run| Ok(sum + u64::from(run?.instructions)))
         })
     }
@@ -132,56 +140,61 @@ impl TruthFile {
 }
 
 impl TruthFile {
-    fn reader(&self) -> Result<TruthReader, Error> {
-        TruthReader::open(&self.path)
+    fn open_reader(&self) -> Result<TruthReader, Error> {
+        TruthReader::open_truth_file(&self.path)
     }
 
-    fn reader_of(&self, tid: u32) -> Result<TruthReader, Error> {
+    fn open_reader_of_thread(&self, tid: u32) -> Result<TruthReader, Error> {
         match self.extents.get().and_then(|extents| extents.get(&tid)) {
-            Some(extent) => self.reader()?.for_thread(tid, extent),
-            None => self.reader(),
+            Some(extent) => self.open_reader()?.for_thread(tid, extent),
+            None => self.open_reader(),
         }
     }
 
     /// The runs of a thread that tracing with these FilterEn and TraceStop ranges shows.
-    fn selected(
+    fn select_traced_runs(
         &self,
         tid: u32,
         filters: Ranges,
         stops: Ranges,
-    ) -> PyResult<impl Iterator<Item = PyResult<Run>> + use<'_>> {
-        let reader = self.reader_of(tid).map_err(|error| self.error(error))?;
+    ) -> PyResult<impl Iterator<Item = PyResult<PathRun>> + use<'_>> {
+        let reader = self
+            .open_reader_of_thread(tid)
+            .map_err(|error| self.python_error_of(error))?;
         let runs = SelectedRuns::new(reader, tid, filters.0, stops.0);
-        Ok(runs.map(|run| run.map_err(|error| self.error(error))))
+        Ok(runs.map(|run| run.map_err(|error| self.python_error_of(error))))
     }
 
-    fn contents(&self, py: Python<'_>) -> PyResult<TruthSummary> {
-        py.detach(|| summarize(self.reader()?))
-            .map_err(|error| self.error(error))
+    fn read_summary(&self, py: Python<'_>) -> PyResult<TruthSummary> {
+        py.detach(|| summarize_truth_file(self.open_reader()?))
+            .map_err(|error| self.python_error_of(error))
     }
 
     /// OSError for an error of the system, else TruthError with path and offset.
-    fn error(&self, error: Error) -> PyErr {
+    fn python_error_of(&self, error: Error) -> PyErr {
         Python::attach(|py| match error {
             Error::Io(error) => {
                 let reason = error.to_string();
                 let Some(code) = error.raw_os_error() else {
                     return PyOSError::new_err(reason);
                 };
-                match os_text(py, self.path.as_os_str()) {
+                match os_text_to_str(py, self.path.as_os_str()) {
                     Ok(path) => PyOSError::new_err((code, reason, path.unbind())),
                     Err(error) => error,
                 }
             }
             error => {
                 let (message, offset) = (error.message(), error.offset());
-                file_error(py, "TruthError", message, &self.path, offset, None)
+                error_about_file(py, "TruthError", message, &self.path, offset, None)
             }
         })
     }
 }
 
-fn identical_dict<'py>(py: Python<'py>, identical: &Identical) -> PyResult<Bound<'py, PyDict>> {
+fn identical_paths_dict<'py>(
+    py: Python<'py>,
+    identical: &IdenticalPaths,
+) -> PyResult<Bound<'py, PyDict>> {
     dict_of!(py,
         identical: true,
         instructions: identical.instructions,
@@ -193,8 +206,11 @@ fn identical_dict<'py>(py: Python<'py>, identical: &Identical) -> PyResult<Bound
     )
 }
 
-fn different_dict<'py>(py: Python<'py>, difference: &Difference) -> PyResult<Bound<'py, PyDict>> {
-    let row = |run: Option<Run>| run.map(|run| (run.start, run.instructions));
+fn path_difference_dict<'py>(
+    py: Python<'py>,
+    difference: &PathDifference,
+) -> PyResult<Bound<'py, PyDict>> {
+    let row = |run: Option<PathRun>| run.map(|run| (run.start, run.instructions));
     let until = match difference.reason {
         DifferenceReason::Path { until } => Some(until),
         _ => None,
@@ -214,7 +230,7 @@ fn different_dict<'py>(py: Python<'py>, difference: &Difference) -> PyResult<Bou
 /// Runs from Python: columns, or an iterator of them.
 struct DecodedRuns {
     chunks: Option<Py<PyIterator>>,
-    runs: std::vec::IntoIter<Run>,
+    runs: std::vec::IntoIter<PathRun>,
 }
 
 impl DecodedRuns {
@@ -233,7 +249,7 @@ impl DecodedRuns {
     }
 
     /// Reads the next chunk; false at the end.
-    fn refill(&mut self) -> PyResult<bool> {
+    fn read_next_chunk(&mut self) -> PyResult<bool> {
         let Some(chunks) = &self.chunks else {
             return Ok(false);
         };
@@ -251,14 +267,14 @@ impl DecodedRuns {
 }
 
 impl Iterator for DecodedRuns {
-    type Item = PyResult<Run>;
+    type Item = PyResult<PathRun>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(run) = self.runs.next() {
                 return Some(Ok(run));
             }
-            match self.refill() {
+            match self.read_next_chunk() {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => return Some(Err(error)),
@@ -267,12 +283,12 @@ impl Iterator for DecodedRuns {
     }
 }
 
-fn runs_of_columns(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
+fn runs_of_columns(columns: &Bound<'_, PyAny>) -> PyResult<Vec<PathRun>> {
     let (start, instructions, hash): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>) =
         columns.extract()?;
-    let starts: Vec<u64> = numbers(&start, "start")?;
-    let counts: Vec<u32> = numbers(&instructions, "instructions")?;
-    let hashes: Vec<u64> = numbers(&hash, "hash")?;
+    let starts: Vec<u64> = column_numbers(&start, "start")?;
+    let counts: Vec<u32> = column_numbers(&instructions, "instructions")?;
+    let hashes: Vec<u64> = column_numbers(&hash, "hash")?;
     if starts.len() != counts.len() || starts.len() != hashes.len() {
         return Err(PyValueError::new_err(format!(
             "the columns differ in length: {} starts, {} instructions, {} hashes",
@@ -282,7 +298,7 @@ fn runs_of_columns(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
         )));
     }
     let rows = starts.into_iter().zip(counts).zip(hashes);
-    let run = |((start, instructions), hash)| Run {
+    let run = |((start, instructions), hash)| PathRun {
         start,
         instructions,
         hash,
@@ -290,7 +306,7 @@ fn runs_of_columns(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
     Ok(rows.map(run).collect())
 }
 
-fn numbers<T: Element>(column: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
+fn column_numbers<T: Element>(column: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
     match PyBuffer::<T>::get(column) {
         Ok(buffer) => buffer.to_vec(column.py()),
         // An empty array may be at an address that is not aligned.

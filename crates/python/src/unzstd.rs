@@ -29,9 +29,9 @@ pub fn unzstd(chunks: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -
     let mut decoder = FrameDecoder::new();
     let mut part = vec![0; PART_BYTES];
     let mut written = 0;
-    while source.find_frame() {
+    while source.find_next_frame() {
         if let Err(error) = decoder.reset(&mut source) {
-            return Err(source.error_of(error));
+            return Err(source.decompression_error(error));
         }
         while !decoder.is_finished() {
             let strategy = BlockDecodingStrategy::UptoBytes(PART_BYTES);
@@ -39,10 +39,10 @@ pub fn unzstd(chunks: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -
                 let is_cut = source.is_exhausted && source.error.is_none();
                 // The blocks before the one that is cut off are whole, and end here.
                 if !is_cut {
-                    return Err(source.error_of(error));
+                    return Err(source.decompression_error(error));
                 }
                 let end = decoder.decode_blocks(&END_OF_FRAME[..], BlockDecodingStrategy::All);
-                end.map_err(|error| source.error_of(error))?;
+                end.map_err(|error| source.decompression_error(error))?;
             }
             while decoder.can_collect() > 0 {
                 let size = decoder.read(&mut part)?;
@@ -70,7 +70,7 @@ struct ChunkReader<'py> {
 
 impl ChunkReader<'_> {
     /// Skips zeros between frames, which pad records; whether anything follows.
-    fn find_frame(&mut self) -> bool {
+    fn find_next_frame(&mut self) -> bool {
         while let Ok([0, ..]) = self.fill_buf() {
             self.consume(1);
         }
@@ -89,7 +89,7 @@ impl ChunkReader<'_> {
     }
 
     /// The error of the iterator, else ValueError for an error of the decoder.
-    fn error_of(&mut self, error: impl std::fmt::Display) -> PyErr {
+    fn decompression_error(&mut self, error: impl std::fmt::Display) -> PyErr {
         let invalid = || PyValueError::new_err(format!("the data is not Zstandard: {error}"));
         self.error.take().unwrap_or_else(invalid)
     }

@@ -6,20 +6,24 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::RunTotal;
 
-use crate::arguments::{dict_of, mode_of_bits};
-use crate::columns::{column, Column};
+use crate::arguments::{code_mode_of_bits, dict_of};
+use crate::columns::{column_of_rows, Column};
 use crate::image::Space;
 
 #[pyfunction]
 #[pyo3(signature = (data, ip, bits = 64))]
 pub fn disassemble(data: &[u8], ip: u64, bits: u32) -> PyResult<String> {
-    Ok(rtit_x86::format(data, ip, mode_of_bits(bits)?))
+    Ok(rtit_x86::format_instruction(
+        data,
+        ip,
+        code_mode_of_bits(bits)?,
+    ))
 }
 
 #[pyfunction]
 #[pyo3(signature = (data, ip, bits = 64))]
 pub fn decode_instruction(data: &[u8], ip: u64, bits: u32) -> PyResult<(u8, u8, u64, bool)> {
-    let found = rtit_x86::decode(data, ip, mode_of_bits(bits)?)
+    let found = rtit_x86::decode(data, ip, code_mode_of_bits(bits)?)
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok((found.length, found.class as u8, found.target, found.repeats))
 }
@@ -39,8 +43,8 @@ pub fn count_instructions<'py>(
     if [instructions.len(), counts.len()] != [starts.len(); 2] {
         return Err(PyValueError::new_err("the columns differ in length"));
     }
-    let mode = mode_of_bits(bits)?;
-    let view = space.inner().view();
+    let mode = code_mode_of_bits(bits)?;
+    let view = space.image_space().view_at_start();
     let found = py.detach(|| {
         let rows = starts.into_iter().zip(instructions).zip(counts);
         let runs = rows.map(|((start, instructions), count)| RunTotal {
@@ -52,10 +56,10 @@ pub fn count_instructions<'py>(
     });
     let rows = &found.instructions;
     let columns = dict_of!(py,
-        ip: column(rows, |row| row.ip),
-        size: column(rows, |row| row.length),
-        kind: column(rows, |row| row.class),
-        count: column(rows, |row| row.count),
+        ip: column_of_rows(rows, |row| row.ip),
+        size: column_of_rows(rows, |row| row.length),
+        kind: column_of_rows(rows, |row| row.class),
+        count: column_of_rows(rows, |row| row.count),
     );
     Ok((columns?, found.unknown))
 }
@@ -78,17 +82,17 @@ pub fn conditional_branches(
     if starts.len() != sizes.len() {
         return Err(PyValueError::new_err("the columns differ in length"));
     }
-    let mode = mode_of_bits(bits)?;
-    let view = space.inner().view();
+    let mode = code_mode_of_bits(bits)?;
+    let view = space.image_space().view_at_start();
     let (rows, next) = py.detach(|| {
         let ranges = starts.into_iter().zip(sizes);
-        rtit_flow::conditionals(&view, mode, ranges, MAX_INSTRUCTIONS)
+        rtit_flow::find_conditional_branches(&view, mode, ranges, MAX_INSTRUCTIONS)
     });
     Ok((
-        column(&rows, |row| row.range),
-        column(&rows, |row| row.ip),
-        column(&rows, |row| row.fall_through),
-        column(&rows, |row| row.target),
+        column_of_rows(&rows, |row| row.range),
+        column_of_rows(&rows, |row| row.ip),
+        column_of_rows(&rows, |row| row.fall_through),
+        column_of_rows(&rows, |row| row.target),
         next,
     ))
 }

@@ -48,7 +48,7 @@ static CONSTRUCTOR: extern "C" fn() = run_before_main;
 
 extern "C" fn run_before_main() {
     // SAFETY: before main, in the only thread.
-    unsafe { qemu_plugin_version = plugin_api::requested_version() };
+    unsafe { qemu_plugin_version = plugin_api::requested_api_version() };
     signals::record_inherited_ignores();
     config::take_recorder_variables();
 }

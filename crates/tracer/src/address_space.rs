@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use libc::pid_t;
 use rtit_events::code::{
-    filesystem_view, read_mappings, CodeChange, Mapping, MappingContents, ReportedMapping,
-    MAX_SENT_MAPPING, PAGE,
+    filesystem_view_of_process, read_mappings, CodeChange, Mapping, MappingContents,
+    ReportedMapping, MAX_SENT_MAPPING, PAGE,
 };
-use rtit_x86::{Instruction, InstructionClass, Mode, MAX_LENGTH};
+use rtit_x86::{CodeMode, Instruction, InstructionClass, MAX_LENGTH};
 
 use crate::{procfs, ptrace};
 
@@ -27,7 +27,7 @@ pub(crate) fn executable_mappings(pid: pid_t) -> Option<Vec<Mapping>> {
 }
 
 /// Returns when the first recording of this process began, in nanoseconds, less the lateness of file-system clocks.
-fn recording_start() -> i128 {
+fn recording_start_time() -> i128 {
     static BEGAN: OnceLock<i128> = OnceLock::new();
     const LATE: Duration = Duration::from_secs(2);
     *BEGAN.get_or_init(|| {
@@ -95,14 +95,14 @@ impl AddressSpace {
     }
 
     /// Returns whether there is, or was, code between the addresses, so that a change of mappings there matters.
-    pub(crate) fn has_code(&self, start: u64, end: u64) -> bool {
+    pub(crate) fn has_code_in_range(&self, start: u64, end: u64) -> bool {
         self.mappings
             .iter()
-            .any(|mapping| mapping.overlaps(start, end))
+            .any(|mapping| mapping.overlaps_range(start, end))
     }
 
     /// Returns the address of a byte of a file.
-    pub(crate) fn address_of(&self, path: &[u8], offset: u64) -> Option<u64> {
+    pub(crate) fn address_of_file_offset(&self, path: &[u8], offset: u64) -> Option<u64> {
         let shows = |m: &&Mapping| {
             m.path == path && (m.offset..m.offset + (m.end - m.start)).contains(&offset)
         };
@@ -126,7 +126,11 @@ impl AddressSpace {
         };
         // The file of an unchanged mapping may have been deleted.
         for mapping in &mut mappings {
-            if let Some(old) = self.mappings.iter().find(|old| mapping.is_deleted(old)) {
+            if let Some(old) = self
+                .mappings
+                .iter()
+                .find(|old| mapping.is_deleted_version_of(old))
+            {
                 mapping.path.clone_from(&old.path);
             }
         }
@@ -150,14 +154,14 @@ impl AddressSpace {
         let stale = |address: u64, length: u64| {
             gone.iter()
                 .chain(&new)
-                .any(|m| m.overlaps(address, address + length))
+                .any(|m| m.overlaps_range(address, address + length))
         };
         self.decoded
             .retain(|&ip, instruction| !stale(ip, u64::from(instruction.length)));
         self.reported.retain(|&page, _| !stale(page, PAGE));
         self.unsettled.retain(|&start| !stale(start, 1));
-        let view = filesystem_view(&tid.to_string());
-        let ours = view.is_some() && view == filesystem_view("self");
+        let view = filesystem_view_of_process(&tid.to_string());
+        let ours = view.is_some() && view == filesystem_view_of_process("self");
         let mut changes = Vec::new();
         for mapping in new {
             self.report_new_mapping(tid, mapping, ours, &mut changes);
@@ -175,7 +179,7 @@ impl AddressSpace {
     ) {
         if mapping.is_vdso() {
             // At most a few pages; the bound guards against a wrong /proc.
-            let code = read_range(
+            let code = read_memory_range(
                 tid,
                 mapping.start,
                 mapping.end.min(mapping.start + 64 * PAGE),
@@ -183,18 +187,18 @@ impl AddressSpace {
             let start = mapping.start;
             changes.push(CodeChange::Mapped(mapping, None));
             changes.push(CodeChange::Code(start, code));
-        } else if !mapping.is_stable() {
+        } else if !mapping.has_stable_bytes() {
             if !self.still_shows_files(tid, &mapping) {
                 self.forget_file_bytes(mapping.start, mapping.end);
                 changes.push(CodeChange::Mapped(mapping, None));
             }
-        } else if ours && mapping.is_readable_later(recording_start()) {
+        } else if ours && mapping.is_readable_later(recording_start_time()) {
             let (start, end) = (mapping.start, mapping.end);
             self.forget_file_bytes(start, end);
             self.files.push(ReportedMapping::new(mapping.clone(), None));
             changes.push(CodeChange::Mapped(mapping, None));
             for page in procfs::modified_pages(tid, start, end) {
-                let bytes = read_range(tid, page, page + PAGE);
+                let bytes = read_memory_range(tid, page, page + PAGE);
                 if bytes.len() == PAGE as usize {
                     changes.push(CodeChange::Code(page, bytes));
                     self.forget_file_bytes(page, page + PAGE);
@@ -202,28 +206,28 @@ impl AddressSpace {
             }
         } else {
             self.unsettled.push(mapping.start);
-            if !self.was_sent(&mapping) {
+            if !self.was_mapping_sent(&mapping) {
                 self.forget_file_bytes(mapping.start, mapping.end);
-                changes.push(self.send_with_contents(tid, mapping));
+                changes.push(self.report_mapping_with_contents(tid, mapping));
             }
         }
     }
 
     /// Returns a report with the contents of the mapping: the reader may find another file by this path, or none.
-    fn send_with_contents(&mut self, tid: pid_t, mapping: Mapping) -> CodeChange {
+    fn report_mapping_with_contents(&mut self, tid: pid_t, mapping: Mapping) -> CodeChange {
         if mapping.end - mapping.start > MAX_SENT_MAPPING {
             let path = b"//anon".to_vec();
             return CodeChange::Mapped(Mapping { path, ..mapping }, None);
         }
-        let read = |start, end| read_range(tid, start, end);
-        let contents = MappingContents::read(&mapping, &tid.to_string(), read);
+        let read = |start, end| read_memory_range(tid, start, end);
+        let contents = MappingContents::read_contents(&mapping, &tid.to_string(), read);
         let reported = ReportedMapping::new(mapping.clone(), Some(&contents));
         self.files.push(reported);
         CodeChange::Mapped(mapping, Some(contents))
     }
 
     /// Returns whether the mapping is part of one that was sent.
-    fn was_sent(&self, mapping: &Mapping) -> bool {
+    fn was_mapping_sent(&self, mapping: &Mapping) -> bool {
         let is_part = |whole: &Mapping| {
             whole.start <= mapping.start
                 && mapping.end <= whole.end
@@ -232,7 +236,7 @@ impl AddressSpace {
         };
         self.files
             .iter()
-            .any(|file| file.was_sent() && is_part(&file.mapping))
+            .any(|file| file.contents_were_sent() && is_part(&file.mapping))
     }
 
     /// Returns whether memory without a file has the bytes of the files mapped there before, because the program has
@@ -243,14 +247,14 @@ impl AddressSpace {
             && mapping.end - mapping.start <= MAX_SENT_MAPPING
             && pages
                 .into_iter()
-                .all(|page| self.reader_has(page, &read_range(tid, page, page + PAGE)))
+                .all(|page| self.reader_has_bytes(page, &read_memory_range(tid, page, page + PAGE)))
     }
 
-    fn reader_has(&self, page: u64, bytes: &[u8]) -> bool {
-        let overlaps = |file: &&ReportedMapping| file.mapping.overlaps(page, page + PAGE);
+    fn reader_has_bytes(&self, page: u64, bytes: &[u8]) -> bool {
+        let overlaps = |file: &&ReportedMapping| file.mapping.overlaps_range(page, page + PAGE);
         self.files.iter().find(overlaps).is_some_and(|file| {
-            (file.was_sent() || file.mapping.is_readable_later(recording_start()))
-                && file.known_page(page, bytes).as_deref() == Some(bytes)
+            (file.contents_were_sent() || file.mapping.is_readable_later(recording_start_time()))
+                && file.reader_bytes_of_page(page, bytes).as_deref() == Some(bytes)
         })
     }
 
@@ -259,7 +263,7 @@ impl AddressSpace {
         let files = std::mem::take(&mut self.files);
         self.files = files
             .into_iter()
-            .flat_map(|file| file.without_range(start, end))
+            .flat_map(|file| file.parts_outside_range(start, end))
             .collect();
     }
 
@@ -268,10 +272,10 @@ impl AddressSpace {
         &mut self,
         tid: pid_t,
         ip: u64,
-        mode: Mode,
+        mode: CodeMode,
         changes: &mut Vec<CodeChange>,
     ) -> FetchedInstruction {
-        if mode == Mode::Bits64 {
+        if mode == CodeMode::Bits64 {
             if let Some(&instruction) = self.decoded.get(&ip) {
                 return FetchedInstruction {
                     instruction: Some(instruction),
@@ -290,7 +294,7 @@ impl AddressSpace {
             Some(mapping) if !bytes.is_empty() => mapping,
             _ => {
                 return FetchedInstruction {
-                    hidden: procfs::is_hidden(tid),
+                    hidden: procfs::is_memory_hidden(tid),
                     ..FetchedInstruction::default()
                 };
             }
@@ -301,10 +305,10 @@ impl AddressSpace {
         let interrupts =
             instruction.is_some_and(|i| i.class == InstructionClass::SoftwareInterrupt);
         let inside = ip.saturating_add(length as u64) <= mapping.end;
-        if !(mapping.is_stable() && inside && !self.unsettled.contains(&mapping.start)) {
+        if !(mapping.has_stable_bytes() && inside && !self.unsettled.contains(&mapping.start)) {
             self.report_code(tid, ip, bytes, changes);
         } else if let Some(instruction) = instruction {
-            if mode == Mode::Bits64 && !interrupts {
+            if mode == CodeMode::Bits64 && !interrupts {
                 self.decoded.insert(ip, instruction);
             }
         }
@@ -339,7 +343,7 @@ impl AddressSpace {
                 let mut whole = vec![0u8; PAGE as usize];
                 let readable = ptrace::read_bytes(tid, page, &mut whole);
                 whole.truncate(readable);
-                if known.is_some() || !self.reader_has(page, &whole) {
+                if known.is_some() || !self.reader_has_bytes(page, &whole) {
                     changes.extend(changed_bytes(page, known.map(Rc::as_ref), &whole));
                     self.forget_file_bytes(page, page + PAGE);
                 }
@@ -351,7 +355,7 @@ impl AddressSpace {
 }
 
 /// Reads from `start` to `end`, or to the first unreadable page.
-fn read_range(tid: pid_t, start: u64, end: u64) -> Vec<u8> {
+fn read_memory_range(tid: pid_t, start: u64, end: u64) -> Vec<u8> {
     let mut bytes = vec![0u8; (end - start) as usize];
     let count = ptrace::read_bytes(tid, start, &mut bytes);
     bytes.truncate(count);
@@ -412,13 +416,13 @@ mod tests {
         let tid = std::process::id() as pid_t;
         let mut space = AddressSpace::default();
         let mut changes = Vec::new();
-        let first = space.fetch_instruction(tid, ip, Mode::Bits64, &mut changes);
+        let first = space.fetch_instruction(tid, ip, CodeMode::Bits64, &mut changes);
         assert!(first.instruction.is_some());
         assert!(changes
             .iter()
             .any(|c| matches!(c, CodeChange::Mapped(m, _) if m.is_vdso())));
         changes.clear();
-        let again = space.fetch_instruction(tid, ip, Mode::Bits64, &mut changes);
+        let again = space.fetch_instruction(tid, ip, CodeMode::Bits64, &mut changes);
         assert_eq!((again.instruction, changes.len()), (first.instruction, 0));
     }
 
@@ -428,7 +432,7 @@ mod tests {
         let fetched = space.fetch_instruction(
             std::process::id() as pid_t,
             8,
-            Mode::Bits64,
+            CodeMode::Bits64,
             &mut Vec::new(),
         );
         assert!(fetched.instruction.is_none() && !fetched.hidden);

@@ -20,7 +20,7 @@ use libc::{c_int, pid_t};
 use rtit_events::{EventKind, Record};
 
 use crate::event_stream::{lock_despite_poison, RecordBatch, TracerState};
-use crate::program_start::{block_signals, create_pipe};
+use crate::program_start::{block_all_signals, create_pipe};
 use crate::truth_output::TruthOutput;
 use crate::{engine, Error};
 
@@ -57,7 +57,7 @@ pub(crate) fn attach_processes(
         first: Vec::new(),
     };
     loop {
-        let why = match ControlFrame::read(&mut attached.frames) {
+        let why = match ControlFrame::read_control_frame(&mut attached.frames) {
             Ok(ControlFrame::Started) => return Ok((attached, control_in)),
             Ok(ControlFrame::Batch(counts, batch)) => {
                 attached.first.push((counts, batch));
@@ -93,7 +93,9 @@ impl AttachedTracer {
         for (counts, batch) in std::mem::take(&mut self.first) {
             take(counts, batch);
         }
-        while let Ok(ControlFrame::Batch(counts, batch)) = ControlFrame::read(&mut self.frames) {
+        while let Ok(ControlFrame::Batch(counts, batch)) =
+            ControlFrame::read_control_frame(&mut self.frames)
+        {
             take(counts, batch);
         }
         if !ended {
@@ -125,7 +127,7 @@ fn fork_tracing_process() -> Result<pid_t, Error> {
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the calls only write and read the mask.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), before.as_mut_ptr()) };
-    block_signals();
+    block_all_signals();
     // SAFETY: the child runs code of this crate alone; glibc keeps its allocator usable.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -150,7 +152,7 @@ fn run_tracing_process(pids: &[pid_t], truth: TruthOutput, control: UnixStream, 
     let frames = Arc::new(Mutex::new(File::from(frames)));
     let control_watcher = match fork_control_watcher(control.as_raw_fd()) {
         Ok(control_watcher) => control_watcher,
-        Err(error) => return send_refusal(&frames, &error),
+        Err(error) => return send_attach_error(&frames, &error),
     };
     drop(control);
     let shared = Arc::new(TracerState::new(true));
@@ -165,33 +167,35 @@ fn run_tracing_process(pids: &[pid_t], truth: TruthOutput, control: UnixStream, 
                 truth,
                 control_watcher,
                 |started| match started {
-                    Ok(()) => write_frame(&frames, &ControlFrame::Started),
+                    Ok(()) => write_locked_frame(&frames, &ControlFrame::Started),
                     Err(error) => {
                         refused = true;
-                        send_refusal(&frames, &error);
+                        send_attach_error(&frames, &error);
                     }
                 },
             );
-            shared.stream.close();
+            shared.stream.end_stream();
             if !refused {
                 // A panic in there has been printed.
                 let _ = sender.join();
             }
         }
-        Err(error) => send_refusal(&frames, &Error::from_failed_call("pthread_create")(error)),
+        Err(error) => send_attach_error(&frames, &Error::from_failed_call("pthread_create")(error)),
     }
     // SAFETY: it has not been waited for unless it ended; its number is not given away before that matters.
     unsafe { libc::kill(control_watcher, libc::SIGKILL) };
 }
 
-fn write_frame(frames: &Mutex<File>, frame: &ControlFrame) {
+fn write_locked_frame(frames: &Mutex<File>, frame: &ControlFrame) {
     let mut file = lock_despite_poison(frames);
     // If the reader is gone, the sender notices.
-    let _ = frame.write(&mut *file).and_then(|()| file.flush());
+    let _ = frame
+        .write_control_frame(&mut *file)
+        .and_then(|()| file.flush());
 }
 
-fn send_refusal(frames: &Mutex<File>, error: &Error) {
-    write_frame(frames, &ControlFrame::Refused(error.to_string()));
+fn send_attach_error(frames: &Mutex<File>, error: &Error) {
+    write_locked_frame(frames, &ControlFrame::Refused(error.to_string()));
 }
 
 /// Sends every batch. If the reader is gone, the engine notices at its next event.
@@ -203,7 +207,7 @@ fn send_batches(shared: &TracerState, frames: &Mutex<File>) {
             shared.process_count() as u64,
         ];
         let frame = ControlFrame::Batch(counts, batch);
-        let sent = frame.write(&mut *lock_despite_poison(frames));
+        let sent = frame.write_control_frame(&mut *lock_despite_poison(frames));
         if sent.is_err() {
             shared.stream.continue_without_reader();
             return;
@@ -255,7 +259,7 @@ pub(crate) enum ControlFrame {
 }
 
 impl ControlFrame {
-    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write_control_frame(&self, out: &mut impl Write) -> io::Result<()> {
         let mut body = Vec::new();
         let kind = match self {
             ControlFrame::Started => 0u32,
@@ -267,9 +271,9 @@ impl ControlFrame {
                 for count in counts {
                     body.extend_from_slice(&count.to_le_bytes());
                 }
-                append_sized(&mut body, &batch.records);
+                append_sized_bytes(&mut body, &batch.records);
                 for blob in &batch.blobs {
-                    append_sized(&mut body, blob);
+                    append_sized_bytes(&mut body, blob);
                 }
                 2
             }
@@ -281,10 +285,13 @@ impl ControlFrame {
     }
 
     /// Reads the next frame; fails at the end and for malformed bytes.
-    pub(crate) fn read(input: &mut impl Read) -> io::Result<ControlFrame> {
+    pub(crate) fn read_control_frame(input: &mut impl Read) -> io::Result<ControlFrame> {
         let mut head = [0u8; 8];
         input.read_exact(&mut head)?;
-        let (kind, size) = (parse_le(&head[..4]) as u32, parse_le(&head[4..]) as u32);
+        let (kind, size) = (
+            parse_little_endian(&head[..4]) as u32,
+            parse_little_endian(&head[4..]) as u32,
+        );
         if size > LARGEST {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -303,28 +310,28 @@ impl ControlFrame {
 
 fn parse_batch(body: &[u8]) -> Option<ControlFrame> {
     let (counts, mut rest) = (body.get(..24)?, body.get(24..)?);
-    let counts = [&counts[..8], &counts[8..16], &counts[16..]].map(parse_le);
-    let records = take_sized(&mut rest)?;
+    let counts = [&counts[..8], &counts[8..16], &counts[16..]].map(parse_little_endian);
+    let records = take_sized_bytes(&mut rest)?;
     let mut blobs = Vec::new();
     while !rest.is_empty() {
-        blobs.push(take_sized(&mut rest)?);
+        blobs.push(take_sized_bytes(&mut rest)?);
     }
     Some(ControlFrame::Batch(counts, RecordBatch { records, blobs }))
 }
 
-fn append_sized(body: &mut Vec<u8>, bytes: &[u8]) {
+fn append_sized_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
     body.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     body.extend_from_slice(bytes);
 }
 
-fn take_sized(rest: &mut &[u8]) -> Option<Vec<u8>> {
-    let size = parse_le(rest.get(..4)?) as usize;
+fn take_sized_bytes(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let size = parse_little_endian(rest.get(..4)?) as usize;
     let bytes = rest.get(4..size.checked_add(4)?)?.to_vec();
     *rest = &rest[4 + size..];
     Some(bytes)
 }
 
-fn parse_le(bytes: &[u8]) -> u64 {
+fn parse_little_endian(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .rev()
@@ -349,13 +356,16 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         for frame in &frames {
-            frame.write(&mut bytes).unwrap();
+            frame.write_control_frame(&mut bytes).unwrap();
         }
         let mut input = &bytes[..];
         for frame in &frames {
-            assert_eq!(&ControlFrame::read(&mut input).unwrap(), frame);
+            assert_eq!(
+                &ControlFrame::read_control_frame(&mut input).unwrap(),
+                frame
+            );
         }
-        assert!(ControlFrame::read(&mut input).is_err());
+        assert!(ControlFrame::read_control_frame(&mut input).is_err());
     }
 
     #[test]
@@ -366,7 +376,7 @@ mod tests {
             &[1, 0, 0, 0, 255, 255, 255, 255],
             &[1, 0, 0, 0, 2, 0, 0, 0, 65],
         ] {
-            assert!(ControlFrame::read(&mut &bytes[..]).is_err());
+            assert!(ControlFrame::read_control_frame(&mut &bytes[..]).is_err());
         }
     }
 }

@@ -80,12 +80,13 @@ pub(crate) fn check_attachable(pid: pid_t) -> Result<(), Error> {
 }
 
 fn refusal_reason(pid: pid_t) -> Option<String> {
-    let Some(process) = procfs::process_of(pid) else {
+    let Some(process) = procfs::process_id_of_thread(pid) else {
         return Some(format!("there is no process {pid}"));
     };
     if process != pid {
         return Some(format!(
-            "{pid} is a thread of process {process}, which can be recorded as a whole only"
+            "{pid} is a thread of process {process}: record the process (--pid {process}), \
+             then select the thread (rtit report --tid {pid})"
         ));
     }
     let own = std::process::id() as pid_t;
@@ -113,13 +114,13 @@ fn refusal_reason(pid: pid_t) -> Option<String> {
             "process {pid} has ended: only its exit status is left (a zombie)"
         ));
     }
-    let (_, tracer) = procfs::seccomp_and_tracer(pid);
+    let (_, tracer) = procfs::seccomp_filter_and_tracer(pid);
     if tracer != 0 {
         return Some(format!(
             "process {pid} is traced by process {tracer} already"
         ));
     }
-    procfs::is_32_bit(pid)
+    procfs::is_32_bit_process(pid)
         .then(|| format!("process {pid} runs a 32-bit program, whose path cannot be recorded"))
 }
 

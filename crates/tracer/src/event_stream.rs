@@ -96,7 +96,7 @@ impl EventStream {
         state.size += RECORD_SIZE;
         if state.size >= BATCH_SIZE {
             state = self.wait_for_room(state);
-            state.queue_open();
+            state.queue_open_batch();
             self.written.notify_one();
         }
         !state.abandoned
@@ -105,7 +105,7 @@ impl EventStream {
     /// Appends a complete batch. False if the reader is gone.
     pub(crate) fn push_batch(&self, batch: RecordBatch) -> bool {
         let mut state = self.lock_queue();
-        state.queue_open();
+        state.queue_open_batch();
         state = self.wait_for_room(state);
         state.ready.push_back(batch);
         self.written.notify_one();
@@ -113,9 +113,9 @@ impl EventStream {
     }
 
     /// Ends the stream.
-    pub(crate) fn close(&self) {
+    pub(crate) fn end_stream(&self) {
         let mut state = self.lock_queue();
-        state.queue_open();
+        state.queue_open_batch();
         state.ended = true;
         self.written.notify_all();
     }
@@ -141,7 +141,7 @@ impl EventStream {
             let waited = start.elapsed();
             let limit = timeout.min(MAX_OPEN_TIME);
             if waited >= limit && (waited >= timeout || !state.open.is_empty()) {
-                return Some(state.take_open());
+                return Some(state.take_open_batch());
             }
             let rest = if waited < limit {
                 limit - waited
@@ -158,14 +158,14 @@ impl EventStream {
 }
 
 impl QueueState {
-    fn take_open(&mut self) -> RecordBatch {
+    fn take_open_batch(&mut self) -> RecordBatch {
         self.size = 0;
         std::mem::take(&mut self.open)
     }
 
-    fn queue_open(&mut self) {
+    fn queue_open_batch(&mut self) {
         if !self.open.is_empty() {
-            let batch = self.take_open();
+            let batch = self.take_open_batch();
             self.ready.push_back(batch);
         }
     }
@@ -237,7 +237,7 @@ impl TracerState {
 
     /// Kills every process; the tracing thread kills those that appear later. Attached programs are detached by the
     /// tracing thread instead.
-    pub(crate) fn kill_all(&self) {
+    pub(crate) fn kill_all_processes(&self) {
         self.killed.store(true, Ordering::SeqCst);
         if self.attached {
             return;
@@ -250,16 +250,16 @@ impl TracerState {
     }
 
     /// Returns whether every thread runs untraced from its next stop on.
-    pub(crate) fn is_released(&self) -> bool {
+    pub(crate) fn are_threads_released(&self) -> bool {
         self.released.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn is_killed(&self) -> bool {
+    pub(crate) fn are_processes_killed(&self) -> bool {
         self.killed.load(Ordering::SeqCst)
     }
 
     /// Returns when the tracing thread ended.
-    pub(crate) fn end_time(&self) -> MutexGuard<'_, Option<Instant>> {
+    pub(crate) fn tracing_end_time(&self) -> MutexGuard<'_, Option<Instant>> {
         lock_despite_poison(&self.ended)
     }
 }
@@ -295,7 +295,7 @@ mod tests {
             Some(RecordBatch::default())
         );
         assert!(stream.push_record(record(3), Some(vec![])));
-        stream.close();
+        stream.end_stream();
         assert_eq!(
             stream
                 .next_batch(Duration::ZERO)
@@ -318,7 +318,7 @@ mod tests {
             for clock in 0..total as u64 {
                 writer.push_record(record(clock), None);
             }
-            writer.close();
+            writer.end_stream();
         });
         let mut expected = 0;
         while let Some(batch) = stream.next_batch(Duration::from_secs(60)) {

@@ -1,10 +1,10 @@
 //! A ptrace single-step tracer for x86-64 Linux. It reports what a program and all its children execute, as a stream of
 //! events.
 //!
-//! [`Tracer::start`] runs a program; [`Tracer::next_batch`] returns the events since the last call. The tracer needs no
-//! privilege, no hardware and no help from the program. A step costs about 20 microseconds.
+//! [`Tracer::start_program`] runs a program; [`Tracer::next_batch`] returns the events since the last call. The tracer
+//! needs no privilege, no hardware and no help from the program. A step costs about 20 microseconds.
 //!
-//! [`Tracer::attach`] traces programs that already run, and detaches from them at the end.
+//! [`Tracer::attach_to_processes`] traces programs that already run, and detaches from them at the end.
 //!
 //! Start reading at `engine::event_loop`, which finds out the events (crate `rtit-events`). `task` is the state of a
 //! thread between two of its stops, `event_stream` the queue between the tracing thread and the [`Tracer`].
@@ -44,4 +44,4 @@ mod truth_output;
 
 pub use error::Error;
 pub use event_stream::RecordBatch;
-pub use tracer::{Options, Stats, Tracer, WindowEdge};
+pub use tracer::{TraceOptions, Tracer, TracerStats, WindowEdge};

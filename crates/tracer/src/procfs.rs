@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use libc::pid_t;
 
 /// Returns whether the kernel denies access to the process's memory.
-pub(crate) fn is_hidden(tid: pid_t) -> bool {
+pub(crate) fn is_memory_hidden(tid: pid_t) -> bool {
     let opened = fs::File::open(format!("/proc/{tid}/maps"));
     opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
@@ -62,7 +62,7 @@ pub(crate) fn parent_process(pid: pid_t) -> Option<pid_t> {
 }
 
 /// Returns whether the process runs a 32-bit program.
-pub(crate) fn is_32_bit(pid: pid_t) -> bool {
+pub(crate) fn is_32_bit_process(pid: pid_t) -> bool {
     let mut head = [0u8; 20];
     let read = fs::File::open(format!("/proc/{pid}/exe")).and_then(|mut f| f.read_exact(&mut head));
     const EM_386: [u8; 2] = [3, 0];
@@ -80,17 +80,17 @@ fn status_field(tid: pid_t, field: &str) -> Option<String> {
 
 /// Returns whether the process has a handler for `signal`.
 pub(crate) fn handles_signal(tid: pid_t, signal: i32) -> bool {
-    set_contains(tid, "SigCgt", signal)
+    signal_set_contains(tid, "SigCgt", signal)
 }
 
 /// Returns whether the process ignores `signal`.
 pub(crate) fn ignores_signal(tid: pid_t, signal: i32) -> bool {
-    set_contains(tid, "SigIgn", signal)
+    signal_set_contains(tid, "SigIgn", signal)
 }
 
 /// Returns whether `signal` is pending for the thread itself.
 pub(crate) fn is_signal_pending(tid: pid_t, signal: i32) -> bool {
-    set_contains(tid, "SigPnd", signal)
+    signal_set_contains(tid, "SigPnd", signal)
 }
 
 /// The signal state of a thread, as bit sets.
@@ -118,7 +118,7 @@ pub(crate) fn signal_sets(tid: pid_t) -> Option<SignalSets> {
     })
 }
 
-fn set_contains(tid: pid_t, set: &str, signal: i32) -> bool {
+fn signal_set_contains(tid: pid_t, set: &str, signal: i32) -> bool {
     let set = status_field(tid, set).and_then(|value| u64::from_str_radix(&value, 16).ok());
     match (set, signal) {
         (Some(set), 1..=64) => set >> (signal - 1) & 1 == 1,
@@ -147,7 +147,7 @@ pub(crate) fn epoll_targets(tid: pid_t, fd: i32) -> Vec<u64> {
 }
 
 /// Returns the process of the thread.
-pub(crate) fn process_of(tid: pid_t) -> Option<pid_t> {
+pub(crate) fn process_id_of_thread(tid: pid_t) -> Option<pid_t> {
     status_field(tid, "Tgid")?.parse().ok()
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn effective_ids(pid: pid_t) -> Option<(u32, u32)> {
 }
 
 /// Returns whether a seccomp filter applies to the thread, and its tracer (0: none).
-pub(crate) fn seccomp_and_tracer(tid: pid_t) -> (bool, u32) {
+pub(crate) fn seccomp_filter_and_tracer(tid: pid_t) -> (bool, u32) {
     let number = |field| status_field(tid, field).and_then(|value| value.parse().ok());
     (
         number("Seccomp").unwrap_or(0) != 0,

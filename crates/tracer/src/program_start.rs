@@ -11,7 +11,7 @@ use std::{fs, ptr};
 
 use libc::{c_char, c_int, pid_t};
 
-use crate::{procfs, ptrace, Error, Options};
+use crate::{procfs, ptrace, Error, TraceOptions};
 
 /// Everything that exec needs, allocated before the fork: after it only async-signal-safe calls are allowed.
 pub(crate) struct LaunchPlan {
@@ -49,7 +49,7 @@ fn to_c_string(text: &OsStr, what: &str) -> Result<CString, Error> {
 }
 
 /// Returns the set `blocked`, or the signals that this thread blocks.
-fn signal_mask(blocked: Option<&[i32]>) -> libc::sigset_t {
+fn signal_set(blocked: Option<&[i32]>) -> libc::sigset_t {
     let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the calls only write the mask, and a zeroed one is an empty one; numbers that are no signals are refused.
     unsafe {
@@ -68,7 +68,7 @@ fn signal_mask(blocked: Option<&[i32]>) -> libc::sigset_t {
 }
 
 /// Blocks all signals in this thread, so that other threads of the process handle them.
-pub(crate) fn block_signals() {
+pub(crate) fn block_all_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: sigfillset initialises the set.
     unsafe {
@@ -79,7 +79,7 @@ pub(crate) fn block_signals() {
 
 impl LaunchPlan {
     /// Looks everything up. The program may get the calling thread's signal mask.
-    pub(crate) fn new(options: &Options) -> Result<LaunchPlan, Error> {
+    pub(crate) fn new(options: &TraceOptions) -> Result<LaunchPlan, Error> {
         let Some(program) = options.arguments.first() else {
             return Err(Error::Argument {
                 what: "no program is given".to_owned(),
@@ -138,7 +138,7 @@ impl LaunchPlan {
             },
             no_aslr: options.no_aslr,
             default_signals: options.default_signals.clone(),
-            mask: signal_mask(options.blocked_signals.as_deref()),
+            mask: signal_set(options.blocked_signals.as_deref()),
             path,
         })
     }
@@ -226,14 +226,14 @@ impl LaunchPlan {
         }
         if let Some((_, directory)) = &self.directory {
             if libc::chdir(directory.as_ptr()) != 0 {
-                report_failure(report, LaunchStage::Directory);
+                report_failed_stage(report, LaunchStage::Directory);
             }
         }
         libc::execve(self.file.as_ptr(), arguments.as_ptr(), environment.as_ptr());
         if let (libc::ENOEXEC, Some(script)) = (*libc::__errno_location(), script) {
             libc::execve(c"/bin/sh".as_ptr(), script.as_ptr(), environment.as_ptr());
         }
-        report_failure(report, LaunchStage::Exec)
+        report_failed_stage(report, LaunchStage::Exec)
     }
 
     fn error_of_stage(&self, stage: u8, code: i32) -> Error {
@@ -262,7 +262,7 @@ impl LaunchPlan {
 }
 
 /// Sends the failed step and errno to the parent.
-unsafe fn report_failure(report: RawFd, stage: LaunchStage) -> ! {
+unsafe fn report_failed_stage(report: RawFd, stage: LaunchStage) -> ! {
     let code = (*libc::__errno_location()).to_le_bytes();
     let message = [stage as u8, code[0], code[1], code[2], code[3]];
     libc::write(report, message.as_ptr().cast(), message.len());
@@ -282,7 +282,7 @@ pub(crate) fn create_pipe() -> Result<(OwnedFd, OwnedFd), Error> {
 impl WaitingChild {
     /// Traces the child. If that is forbidden, the child ends and the error explains why.
     pub(crate) fn seize_child(&self) -> Result<(), Error> {
-        let Err(error) = ptrace::seize(self.pid) else {
+        let Err(error) = ptrace::seize_new_child(self.pid) else {
             return Ok(());
         };
         Err(Error::PtraceForbidden {
@@ -291,7 +291,7 @@ impl WaitingChild {
     }
 
     /// Lets the child call exec.
-    pub(crate) fn open_gate(&self) -> Result<(), Error> {
+    pub(crate) fn let_child_exec(&self) -> Result<(), Error> {
         let mut gate = std::fs::File::from(
             self.gate
                 .try_clone()
@@ -313,7 +313,7 @@ impl WaitingChild {
 }
 
 fn explain_refused_seize(pid: pid_t, error: &io::Error) -> String {
-    let (filtered, tracer) = procfs::seccomp_and_tracer(pid);
+    let (filtered, tracer) = procfs::seccomp_filter_and_tracer(pid);
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     if tracer != 0 {
         return format!("process {tracer} traces us already ({error})");
@@ -368,7 +368,7 @@ pub(crate) fn find_program(
         };
         match check_executable(&path) {
             Ok(()) => return Ok(candidate),
-            Err(error) if is_missing(&error) => {}
+            Err(error) if is_file_missing(&error) => {}
             Err(error) => {
                 refused.get_or_insert(Error::NotExecutable {
                     path: candidate,
@@ -380,7 +380,7 @@ pub(crate) fn find_program(
     Err(refused.unwrap_or_else(not_found))
 }
 
-fn is_missing(error: &io::Error) -> bool {
+fn is_file_missing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
 }
 

@@ -146,13 +146,13 @@ const EVENTS: c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEEXIT;
 
 /// Traces `tid` and all that it starts. They are killed if this thread ends.
-pub(crate) fn seize(tid: pid_t) -> io::Result<()> {
+pub(crate) fn seize_new_child(tid: pid_t) -> io::Result<()> {
     let options = EVENTS | libc::PTRACE_O_EXITKILL;
     ptrace_request(libc::PTRACE_SEIZE, tid, 0, options as usize)
 }
 
 /// Traces a running thread and all that it starts. They outlive this thread.
-pub(crate) fn seize_running(tid: pid_t) -> io::Result<()> {
+pub(crate) fn seize_running_thread(tid: pid_t) -> io::Result<()> {
     ptrace_request(libc::PTRACE_SEIZE, tid, 0, EVENTS as usize)
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn detach_thread(tid: pid_t, signal: c_int) -> io::Result<()> {
 }
 
 /// Returns whether the trap of a step is pending for the thread: without a tracer it would kill the program.
-pub(crate) fn trap_is_pending(tid: pid_t) -> io::Result<bool> {
+pub(crate) fn is_step_trap_pending(tid: pid_t) -> io::Result<bool> {
     const AT_ONCE: usize = 32;
     // SAFETY: structs of integers.
     let mut found: [libc::siginfo_t; AT_ONCE] = unsafe { mem::zeroed() };
@@ -210,22 +210,22 @@ pub(crate) fn write_registers(tid: pid_t, registers: &Registers) -> io::Result<(
     ptrace_request(libc::PTRACE_SETREGS, tid, 0, registers)
 }
 
-pub(crate) fn is_64_bit(registers: &Registers) -> bool {
+pub(crate) fn runs_64_bit_code(registers: &Registers) -> bool {
     registers.cs == CODE64
 }
 
 /// Returns whether the code runs in a segment that the program made: its base and width can be any.
-pub(crate) fn is_custom_segment(registers: &Registers) -> bool {
+pub(crate) fn is_custom_code_segment(registers: &Registers) -> bool {
     ![CODE64, CODE32].contains(&registers.cs)
 }
 
 /// Returns si_code of the signal that stopped the thread.
-pub(crate) fn signal_code(tid: pid_t) -> io::Result<i32> {
-    signal_info(tid).map(|info| info.si_code)
+pub(crate) fn signal_code_of_stop(tid: pid_t) -> io::Result<i32> {
+    siginfo_of_stop(tid).map(|info| info.si_code)
 }
 
 /// Returns siginfo of the signal that stopped the thread.
-pub(crate) fn signal_info(tid: pid_t) -> io::Result<libc::siginfo_t> {
+pub(crate) fn siginfo_of_stop(tid: pid_t) -> io::Result<libc::siginfo_t> {
     read_struct(libc::PTRACE_GETSIGINFO, tid, 0)
 }
 
@@ -264,7 +264,7 @@ pub(crate) fn requeue_signal(pid: pid_t, tid: pid_t, info: &libc::siginfo_t) -> 
 /// SIGTRAP in a signal set.
 pub(crate) const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 
-pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
+pub(crate) fn read_signal_mask(tid: pid_t) -> io::Result<u64> {
     read_struct(libc::PTRACE_GETSIGMASK, tid, mem::size_of::<u64>())
 }
 
@@ -276,8 +276,8 @@ pub(crate) fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
 /// Removes SIGTRAP from the signals that the thread blocks; returns whether it was blocked.
 ///
 /// A step while SIGTRAP is blocked would make the kernel drop the program's handler for it.
-pub(crate) fn unblock_trap(tid: pid_t) -> io::Result<bool> {
-    let mask = signal_mask(tid)?;
+pub(crate) fn unblock_sigtrap(tid: pid_t) -> io::Result<bool> {
+    let mask = read_signal_mask(tid)?;
     let blocked = mask & SIGTRAP_BIT != 0;
     if blocked {
         set_signal_mask(tid, mask & !SIGTRAP_BIT)?;
@@ -286,12 +286,12 @@ pub(crate) fn unblock_trap(tid: pid_t) -> io::Result<bool> {
 }
 
 /// Adds SIGTRAP to the signals that the thread blocks.
-pub(crate) fn block_trap(tid: pid_t) -> io::Result<()> {
-    set_signal_mask(tid, signal_mask(tid)? | SIGTRAP_BIT)
+pub(crate) fn block_sigtrap(tid: pid_t) -> io::Result<()> {
+    set_signal_mask(tid, read_signal_mask(tid)? | SIGTRAP_BIT)
 }
 
 /// Returns the message of an event stop: the tid of a new thread, or the former tid of one that called exec.
-pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
+pub(crate) fn event_stop_message(tid: pid_t) -> io::Result<u64> {
     read_struct(libc::PTRACE_GETEVENTMSG, tid, 0)
 }
 

@@ -195,7 +195,7 @@ impl TracedTask {
     }
 
     /// Returns the next instruction, if the thread is in user code.
-    pub(crate) fn next(&self) -> Option<&NextInstruction> {
+    pub(crate) fn next_instruction(&self) -> Option<&NextInstruction> {
         match &self.position {
             TaskPosition::User(next) => Some(next),
             _ => None,

@@ -30,7 +30,7 @@ pub enum WindowEdge {
 
 /// A program and the conditions under which it is traced.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TraceOptions {
     /// The program, looked up in PATH unless it has a slash, and its arguments.
     pub arguments: Vec<OsString>,
     /// Entries NAME=value; None: the environment of this process.
@@ -56,9 +56,9 @@ pub struct Options {
     pub stop: Option<WindowEdge>,
 }
 
-impl Options {
-    pub fn new(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Options {
-        Options {
+impl TraceOptions {
+    pub fn new(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> TraceOptions {
+        TraceOptions {
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: None,
             directory: None,
@@ -76,7 +76,7 @@ impl Options {
 
 /// The progress of the program.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Stats {
+pub struct TracerStats {
     /// Instructions that all threads have retired: the clock of the events.
     pub retired: u64,
     /// Stops of threads.
@@ -92,8 +92,8 @@ struct EndOfStream(Arc<TracerState>);
 
 impl Drop for EndOfStream {
     fn drop(&mut self) {
-        *self.0.end_time() = Some(Instant::now());
-        self.0.stream.close();
+        *self.0.tracing_end_time() = Some(Instant::now());
+        self.0.stream.end_stream();
     }
 }
 
@@ -128,7 +128,7 @@ impl Tracer {
     ///
     /// The tracing thread waits only for its own children and leaves other children of this process alone; but a
     /// `waitpid(-1)` elsewhere in this process would take its stops.
-    pub fn start(options: &Options) -> Result<Tracer, Error> {
+    pub fn start_program(options: &TraceOptions) -> Result<Tracer, Error> {
         let plan = LaunchPlan::new(options)?;
         let truth = TruthOutput::new(options.truth.as_deref(), options.cut_at_branches)?;
         let options = options.clone();
@@ -161,16 +161,17 @@ impl Tracer {
         }
     }
 
-    /// Starts to trace running processes, with all their threads and all that they start. `truth` is as in [`Options`].
+    /// Starts to trace running processes, with all their threads and all that they start. `truth` is as in
+    /// [`TraceOptions`].
     ///
-    /// They are not started, killed or pinned to a CPU: [`Tracer::kill`] and dropping detach from them, and so does the
-    /// death of this process.
-    pub fn attach(
+    /// They are not started, killed or pinned to a CPU: [`Tracer::kill_all_processes`] and dropping detach from them,
+    /// and so does the death of this process.
+    pub fn attach_to_processes(
         pids: &[u32],
         truth: Option<&Path>,
         cut_at_branches: bool,
     ) -> Result<Tracer, Error> {
-        let numbers = process_numbers(pids)?;
+        let numbers = checked_process_ids(pids)?;
         let truth = TruthOutput::new(truth, cut_at_branches)?;
         let (attached, control) = attach_process::attach_processes(&numbers, truth)?;
         let shared = Arc::new(TracerState::new(true));
@@ -178,25 +179,25 @@ impl Tracer {
         Ok(Tracer::new(shared, numbers[0], Some(control), thread))
     }
 
-    /// Fails as [`Tracer::start`] would before it starts anything: if the program does not exist or may not be
+    /// Fails as [`Tracer::start_program`] would before it starts anything: if the program does not exist or may not be
     /// executed, for a directory, for arguments with NUL bytes.
-    pub fn check(options: &Options) -> Result<(), Error> {
+    pub fn check_program(options: &TraceOptions) -> Result<(), Error> {
         LaunchPlan::new(options).map(drop)
     }
 
-    /// Fails as [`Tracer::attach`] would before it stops anything.
+    /// Fails as [`Tracer::attach_to_processes`] would before it stops anything.
     pub fn check_processes(pids: &[u32]) -> Result<(), Error> {
-        process_numbers(pids).map(drop)
+        checked_process_ids(pids).map(drop)
     }
 
     /// Returns whether this process owns the tracer. A forked process can do nothing with it: threads that it lacks may
     /// hold the locks, and the programs are not its own.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_owned_by_this_process(&self) -> bool {
         std::process::id() == self.owner
     }
 
     /// Returns the first process.
-    pub fn pid(&self) -> u32 {
+    pub fn first_process_id(&self) -> u32 {
         self.pid as u32
     }
 
@@ -207,18 +208,18 @@ impl Tracer {
     }
 
     /// Sends a signal to the first process; fails with ESRCH if it has ended or was attached to.
-    pub fn signal(&self, signal: i32) -> io::Result<()> {
+    pub fn signal_first_process(&self, signal: i32) -> io::Result<()> {
         self.shared.signal_process(self.pid, signal)
     }
 
     /// Lets everything run without steps. Threads and processes are still followed to their ends.
-    pub fn release(&self) {
+    pub fn release_all_threads(&self) {
         self.shared.released.store(true, Ordering::Relaxed);
     }
 
     /// Kills every process, or detaches from attached ones. The remaining events still arrive.
-    pub fn kill(&self) {
-        self.shared.kill_all();
+    pub fn kill_all_processes(&self) {
+        self.shared.kill_all_processes();
         let control = lock_despite_poison(&self.control).take();
         if let Some(control) = control {
             // The other end may be gone.
@@ -226,9 +227,9 @@ impl Tracer {
         }
     }
 
-    pub fn stats(&self) -> Stats {
-        let end = self.shared.end_time().unwrap_or_else(Instant::now);
-        Stats {
+    pub fn tracer_stats(&self) -> TracerStats {
+        let end = self.shared.tracing_end_time().unwrap_or_else(Instant::now);
+        TracerStats {
             retired: self.shared.retired.load(Ordering::Relaxed),
             stops: self.shared.stops.load(Ordering::Relaxed),
             seconds: end.duration_since(self.shared.started).as_secs_f64(),
@@ -238,7 +239,7 @@ impl Tracer {
 }
 
 /// Returns the processes to attach to, without duplicates, after checking them.
-fn process_numbers(pids: &[u32]) -> Result<Vec<pid_t>, Error> {
+fn checked_process_ids(pids: &[u32]) -> Result<Vec<pid_t>, Error> {
     if pids.is_empty() {
         return Err(Error::Argument {
             what: "no process is given".to_owned(),
@@ -257,13 +258,13 @@ fn process_numbers(pids: &[u32]) -> Result<Vec<pid_t>, Error> {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        if !self.is_ours() {
+        if !self.is_owned_by_this_process() {
             // Another process owns the thread: neither wait for it nor detach.
             std::mem::forget(self.thread.take());
             return;
         }
         self.shared.stream.continue_without_reader();
-        self.kill();
+        self.kill_all_processes();
         if let Some(thread) = self.thread.take() {
             // A panic in there has been printed, and its tracees have died with it.
             let _ = thread.join();

@@ -22,7 +22,7 @@ pub(crate) struct OpenRun {
 
 /// The truth file, if there is one.
 pub(crate) struct TruthOutput {
-    /// `Options::cut_at_branches`
+    /// `TraceOptions::cut_at_branches`
     pub(crate) cut_at_branches: bool,
     file: Option<(TruthWriter, PathBuf)>,
     flushed: Instant,
@@ -32,10 +32,11 @@ impl TruthOutput {
     pub(crate) fn new(path: Option<&Path>, cut_at_branches: bool) -> Result<TruthOutput, Error> {
         let file = match path {
             Some(path) => {
-                let writer = TruthWriter::create(path).map_err(|error| Error::Truth {
-                    path: path.to_owned(),
-                    error: error.to_string(),
-                })?;
+                let writer =
+                    TruthWriter::create_truth_file(path).map_err(|error| Error::Truth {
+                        path: path.to_owned(),
+                        error: error.to_string(),
+                    })?;
                 Some((writer, path.to_owned()))
             }
             None => None,
@@ -73,7 +74,7 @@ impl TruthOutput {
         if run.hash.instructions == 0 {
             run.start = ip;
         }
-        run.hash.push(ip);
+        run.hash.push_instruction(ip);
         if run.hash.instructions >= LONGEST_RUN {
             return self.end_run(tid, run);
         }
@@ -90,7 +91,7 @@ impl TruthOutput {
         self.write_or_close(|writer| {
             writer.add_run(tid, run.start, run.hash.instructions, run.hash.hash)?;
             if due {
-                writer.flush()?;
+                writer.flush_runs()?;
             }
             Ok(())
         })

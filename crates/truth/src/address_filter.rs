@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::{Error, Run, TruthItem, TruthReader};
+use crate::{Error, PathRun, TruthItem, TruthReader};
 
 /// An address range of a trace unit, both ends inside; 0 to 0 contains no code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +68,7 @@ impl TracedPathSelector {
     }
 
     /// Returns whether the thread's next run is traced.
-    pub fn is_traced(&mut self, run: &Run) -> bool {
+    pub fn is_run_traced(&mut self, run: &PathRun) -> bool {
         if self.off {
             return false;
         }
@@ -77,7 +77,7 @@ impl TracedPathSelector {
     }
 
     /// Returns whether TraceStop has ended this thread's trace.
-    pub fn is_stopped(&self) -> bool {
+    pub fn has_trace_stopped(&self) -> bool {
         self.stopped
     }
 }
@@ -115,7 +115,7 @@ impl<R: Read> SelectedRuns<R> {
     }
 
     /// Returns whether both ends of a range are ends of mapped parts that a filter selects; adjacent parts are joined.
-    fn is_from_filters(&self, range: &FilterRange) -> bool {
+    fn is_range_of_filters(&self, range: &FilterRange) -> bool {
         let known = match range.stop {
             true => &self.stops,
             false => &self.filters,
@@ -127,18 +127,18 @@ impl<R: Read> SelectedRuns<R> {
 }
 
 impl<R: Read> Iterator for SelectedRuns<R> {
-    type Item = Result<Run, Error>;
+    type Item = Result<PathRun, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.reader.next_item() {
                 Ok(Some(TruthItem::Run { tid, run })) if tid == self.tid => {
-                    if self.selector.is_traced(&run) {
+                    if self.selector.is_run_traced(&run) {
                         return Some(Ok(run));
                     }
                 }
                 Ok(Some(TruthItem::Range { tid, range })) if tid == self.tid => {
-                    if !self.is_from_filters(&range) {
+                    if !self.is_range_of_filters(&range) {
                         let (first, last) = (range.first, range.last);
                         return Some(Err(Error::Range { tid, first, last }));
                     }

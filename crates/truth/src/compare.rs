@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::loop_iterations::{LoopContinuation, LoopIteration, PeekableRuns};
-use crate::{PathHash, Run};
+use crate::{PathHash, PathRun};
 
 /// Permitted differences at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct CompareOptions {
 
 /// The paths agree as far as both go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Identical {
+pub struct IdenticalPaths {
     /// Instructions that were compared and agree.
     pub instructions: u64,
     /// Runs of the truth that were compared.
@@ -37,15 +37,15 @@ pub struct Identical {
 
 /// The first point at which the paths differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Difference {
+pub struct PathDifference {
     /// Instructions up to the last point at which they agree.
     pub instructions: u64,
     /// Indices, from 0, of the runs that follow there.
     pub truth_index: u64,
     pub decoded_index: u64,
     /// The runs that follow there; None at an end.
-    pub truth: Option<Run>,
-    pub decoded: Option<Run>,
+    pub truth: Option<PathRun>,
+    pub decoded: Option<PathRun>,
     pub reason: DifferenceReason,
 }
 
@@ -62,9 +62,9 @@ pub enum DifferenceReason {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    Identical(Identical),
-    Different(Difference),
+pub enum ComparisonOutcome {
+    Identical(IdenticalPaths),
+    Different(PathDifference),
 }
 
 impl fmt::Display for DifferenceReason {
@@ -93,13 +93,13 @@ struct PathSide<I: Iterator> {
     /// Number of runs read.
     run_index: u64,
     chain: PathHash,
-    next: Option<Run>,
+    next: Option<PathRun>,
     /// The path may mark loops as repeated; those before `next`.
     is_open: bool,
     open_loops: Vec<LoopIteration>,
 }
 
-impl<E, I: Iterator<Item = Result<Run, E>>> PathSide<I> {
+impl<E, I: Iterator<Item = Result<PathRun, E>>> PathSide<I> {
     fn new(runs: I, is_open: bool) -> Result<Self, E> {
         let mut side = PathSide {
             is_open,
@@ -115,14 +115,14 @@ impl<E, I: Iterator<Item = Result<Run, E>>> PathSide<I> {
 
     fn fetch_next_run(&mut self) -> Result<(), E> {
         self.next = None;
-        while let Some(run) = self.runs.next()? {
+        while let Some(run) = self.runs.next_run()? {
             if run.instructions > 0 {
                 self.next = Some(run);
                 break;
             }
             if self.is_open && run.hash > 0 {
                 self.open_loops
-                    .extend(LoopIteration::read(run, &mut self.runs)?);
+                    .extend(LoopIteration::read_loop_iteration(run, &mut self.runs)?);
             }
         }
         Ok(())
@@ -133,7 +133,7 @@ impl<E, I: Iterator<Item = Result<Run, E>>> PathSide<I> {
         let Some(run) = self.next else {
             return Ok(false);
         };
-        self.chain.push(&run);
+        self.chain.push_run(&run);
         self.run_index += 1;
         self.fetch_next_run()?;
         Ok(true)
@@ -143,8 +143,8 @@ impl<E, I: Iterator<Item = Result<Run, E>>> PathSide<I> {
 /// Gives the decoded path as many iterations of open loops as the truth has here. Returns the number of instructions
 /// added.
 fn repeat_open_loops<E>(
-    truth: &mut PathSide<impl Iterator<Item = Result<Run, E>>>,
-    decoded: &mut PathSide<impl Iterator<Item = Result<Run, E>>>,
+    truth: &mut PathSide<impl Iterator<Item = Result<PathRun, E>>>,
+    decoded: &mut PathSide<impl Iterator<Item = Result<PathRun, E>>>,
 ) -> Result<u64, E> {
     let mut added = 0;
     let iterations = std::mem::take(&mut decoded.open_loops);
@@ -159,7 +159,7 @@ fn repeat_open_loops<E>(
             && truth.advance_to_next_run()?
         {}
         // The next run has been read already.
-        truth.runs.give_back(truth.next.take());
+        truth.runs.put_run_back(truth.next.take());
         let found = iteration.last_boundary_in_loop(
             decoded.chain,
             truth.chain,
@@ -182,13 +182,13 @@ struct LastAgreement {
     instructions: u64,
     truth_index: u64,
     decoded_index: u64,
-    truth: Option<Run>,
-    decoded: Option<Run>,
+    truth: Option<PathRun>,
+    decoded: Option<PathRun>,
 }
 
 impl LastAgreement {
-    fn difference_since_agreement(&self, reason: DifferenceReason) -> Outcome {
-        Outcome::Different(Difference {
+    fn difference_since_agreement(&self, reason: DifferenceReason) -> ComparisonOutcome {
+        ComparisonOutcome::Different(PathDifference {
             instructions: self.instructions,
             truth_index: self.truth_index,
             decoded_index: self.decoded_index,
@@ -201,11 +201,11 @@ impl LastAgreement {
 
 /// Compares a decoded path with the truth in constant memory. Runs without instructions are ignored. An error of either
 /// iterator ends the comparison.
-pub fn compare<E>(
-    truth: impl Iterator<Item = Result<Run, E>>,
-    decoded: impl Iterator<Item = Result<Run, E>>,
+pub fn compare_paths<E>(
+    truth: impl Iterator<Item = Result<PathRun, E>>,
+    decoded: impl Iterator<Item = Result<PathRun, E>>,
     options: CompareOptions,
-) -> Result<Outcome, E> {
+) -> Result<ComparisonOutcome, E> {
     let mut truth = PathSide::new(truth, false)?;
     let mut decoded = PathSide::new(decoded, true)?;
     let mut repeated = repeat_open_loops(&mut truth, &mut decoded)?;
@@ -222,7 +222,7 @@ pub fn compare<E>(
                 return Ok(agreed.difference_since_agreement(DifferenceReason::Start))
             }
             (Some(_), Some(_)) => {}
-            _ => return judge_end(truth, decoded, agreed, options, repeated),
+            _ => return judge_path_end(truth, decoded, agreed, options, repeated),
         }
         truth.advance_to_next_run()?;
         decoded.advance_to_next_run()?;
@@ -234,7 +234,7 @@ pub fn compare<E>(
                 decoded.advance_to_next_run()?
             };
             if !more {
-                return judge_end(truth, decoded, agreed, options, repeated);
+                return judge_path_end(truth, decoded, agreed, options, repeated);
             }
             repeated += repeat_open_loops(&mut truth, &mut decoded)?;
         }
@@ -247,13 +247,13 @@ pub fn compare<E>(
 }
 
 /// Reads the rest of both paths after one of them has ended, and judges the difference.
-fn judge_end<E>(
-    mut truth: PathSide<impl Iterator<Item = Result<Run, E>>>,
-    mut decoded: PathSide<impl Iterator<Item = Result<Run, E>>>,
+fn judge_path_end<E>(
+    mut truth: PathSide<impl Iterator<Item = Result<PathRun, E>>>,
+    mut decoded: PathSide<impl Iterator<Item = Result<PathRun, E>>>,
     agreed: LastAgreement,
     options: CompareOptions,
     repeated: u64,
-) -> Result<Outcome, E> {
+) -> Result<ComparisonOutcome, E> {
     // Runs of each path since the last agreement. If each has several without a common boundary, the paths differed
     // before the end: an early end leaves one unfinished run on one side.
     let truth_runs = truth.run_index - agreed.truth_index;
@@ -278,7 +278,7 @@ fn judge_end<E>(
             until: truth_at.min(decoded_at),
         }));
     }
-    Ok(Outcome::Identical(Identical {
+    Ok(ComparisonOutcome::Identical(IdenticalPaths {
         instructions: agreed.instructions,
         runs: agreed.truth_index,
         shortfall,

@@ -65,7 +65,7 @@ pub struct RunHash {
 
 impl RunHash {
     #[inline]
-    pub fn push(&mut self, ip: u64) {
+    pub fn push_instruction(&mut self, ip: u64) {
         self.hash = extend_hash(self.hash, ip);
         self.instructions = self.instructions.wrapping_add(1);
     }
@@ -80,7 +80,7 @@ pub struct PathHash {
 
 impl PathHash {
     #[inline]
-    pub fn push(&mut self, run: &Run) {
+    pub fn push_run(&mut self, run: &PathRun) {
         let n = u64::from(run.instructions);
         self.hash = combine_hashes(self.hash, n, run.hash);
         self.instructions = self.instructions.wrapping_add(n);
@@ -93,7 +93,7 @@ impl PathHash {
 /// the next n runs, which have no instructions either, may have been executed there any number of additional times, all
 /// of them in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Run {
+pub struct PathRun {
     /// Address of the first instruction.
     pub start: u64,
     /// Number of instructions; a REP instruction counts once.

@@ -26,9 +26,12 @@ mod reader;
 mod writer;
 
 pub use address_filter::{FilterRange, SelectedRuns, TracedPathSelector};
-pub use compare::{compare, CompareOptions, Difference, DifferenceReason, Identical, Outcome};
+pub use compare::{
+    compare_paths, CompareOptions, ComparisonOutcome, DifferenceReason, IdenticalPaths,
+    PathDifference,
+};
 pub use error::Error;
-pub use hash::{PathHash, Run, RunHash};
+pub use hash::{PathHash, PathRun, RunHash};
 pub use path_search::{PathFinder, RunsAfter};
-pub use reader::{summarize, ThreadSummary, TruthItem, TruthReader, TruthSummary};
+pub use reader::{summarize_truth_file, ThreadSummary, TruthItem, TruthReader, TruthSummary};
 pub use writer::TruthWriter;

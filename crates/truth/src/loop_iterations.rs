@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 
 use crate::hash::{combine_hashes, extend_hash};
-use crate::{PathHash, Run};
+use crate::{PathHash, PathRun};
 
 /// Runs that can be put back.
 pub(crate) struct PeekableRuns<I: Iterator> {
     runs: I,
-    back: VecDeque<Run>,
+    back: VecDeque<PathRun>,
 }
 
-impl<E, I: Iterator<Item = Result<Run, E>>> PeekableRuns<I> {
+impl<E, I: Iterator<Item = Result<PathRun, E>>> PeekableRuns<I> {
     pub(crate) fn new(runs: I) -> PeekableRuns<I> {
         PeekableRuns {
             runs,
@@ -19,7 +19,7 @@ impl<E, I: Iterator<Item = Result<Run, E>>> PeekableRuns<I> {
         }
     }
 
-    pub(crate) fn next(&mut self) -> Result<Option<Run>, E> {
+    pub(crate) fn next_run(&mut self) -> Result<Option<PathRun>, E> {
         match self.back.pop_front() {
             Some(run) => Ok(Some(run)),
             None => self.runs.next().transpose(),
@@ -27,7 +27,7 @@ impl<E, I: Iterator<Item = Result<Run, E>>> PeekableRuns<I> {
     }
 
     /// Puts a run back.
-    pub(crate) fn give_back(&mut self, run: Option<Run>) {
+    pub(crate) fn put_run_back(&mut self, run: Option<PathRun>) {
         if let Some(run) = run {
             self.back.push_front(run);
         }
@@ -51,17 +51,17 @@ pub(crate) struct LoopIteration {
 
 impl LoopIteration {
     /// Reads the iteration that `head` announces; None if it is cut off or empty.
-    pub(crate) fn read<E, I: Iterator<Item = Result<Run, E>>>(
-        head: Run,
+    pub(crate) fn read_loop_iteration<E, I: Iterator<Item = Result<PathRun, E>>>(
+        head: PathRun,
         runs: &mut PeekableRuns<I>,
     ) -> Result<Option<LoopIteration>, E> {
         let mut hashes = vec![0];
         let mut hash = 0;
         for _ in 0..head.hash {
-            match runs.next()? {
+            match runs.next_run()? {
                 Some(run) if run.instructions == 0 => hash = extend_hash(hash, run.start),
                 other => {
-                    runs.give_back(other);
+                    runs.put_run_back(other);
                     return Ok(None);
                 }
             }
@@ -75,7 +75,7 @@ impl LoopIteration {
     }
 
     /// Returns the hash of `count` instructions in the loop, from the first one on.
-    fn hash(&self, count: u64) -> u64 {
+    fn hash_of_instructions(&self, count: u64) -> u64 {
         let whole = self.hashes.last().copied().unwrap_or(0);
         let (mut iterations, rest) = (
             count / self.instructions_per_iteration(),
@@ -96,9 +96,9 @@ impl LoopIteration {
     }
 
     /// Returns how the decoded path continues in the loop, with `next` and `runs`.
-    pub(crate) fn find_continuation<E, I: Iterator<Item = Result<Run, E>>>(
+    pub(crate) fn find_continuation<E, I: Iterator<Item = Result<PathRun, E>>>(
         &self,
-        next: Option<Run>,
+        next: Option<PathRun>,
         runs: &mut PeekableRuns<I>,
     ) -> Result<LoopContinuation, E> {
         let mut at = PathHash::default();
@@ -112,19 +112,19 @@ impl LoopIteration {
                 }
                 break;
             }
-            at.push(&now);
-            let inside = at.hash == self.hash(at.instructions);
+            at.push_run(&now);
+            let inside = at.hash == self.hash_of_instructions(at.instructions);
             if !inside || at.instructions > 2 * self.instructions_per_iteration() {
                 break;
             }
             if at.instructions == self.instructions_per_iteration() {
                 found = LoopContinuation::OneIteration;
             }
-            run = runs.next()?;
+            run = runs.next_run()?;
             seen.extend(run);
         }
         for run in seen.into_iter().rev() {
-            runs.give_back(Some(run));
+            runs.put_run_back(Some(run));
         }
         Ok(found)
     }
@@ -132,7 +132,7 @@ impl LoopIteration {
     /// Returns the path of the truth at its last boundary after a whole number of iterations from `left`, the decoded
     /// path; with `leave_one`, at the last but one. None if there is no such boundary. `truth` is the path before
     /// `runs`. Runs after the result are put back, joined where they are inside of the loop.
-    pub(crate) fn last_boundary_in_loop<E, I: Iterator<Item = Result<Run, E>>>(
+    pub(crate) fn last_boundary_in_loop<E, I: Iterator<Item = Result<PathRun, E>>>(
         &self,
         left: PathHash,
         truth: PathHash,
@@ -146,45 +146,45 @@ impl LoopIteration {
         let (mut before, mut between, mut inside) = (Vec::new(), Vec::new(), Vec::new());
         let mut last = None;
         while let Some(count) = at.instructions.checked_sub(left.instructions) {
-            if combine_hashes(left.hash, count, self.hash(count)) != at.hash {
+            if combine_hashes(left.hash, count, self.hash_of_instructions(count)) != at.hash {
                 break;
             }
             if let Some(run) = last.take() {
-                push_joined(&mut inside, run);
+                push_joined_run(&mut inside, run);
             }
             if count % self.instructions_per_iteration() == 0 {
                 if leave_one {
                     found = latest.replace(at);
-                    move_joined(&mut between, &mut before);
-                    move_joined(&mut inside, &mut between);
+                    move_joined_runs(&mut between, &mut before);
+                    move_joined_runs(&mut inside, &mut between);
                 } else {
                     found = Some(at);
-                    move_joined(&mut inside, &mut before);
+                    move_joined_runs(&mut inside, &mut before);
                 }
             }
-            last = runs.next()?;
+            last = runs.next_run()?;
             let Some(run) = &last else {
                 break;
             };
-            at.push(run);
+            at.push_run(run);
         }
-        runs.give_back(last);
+        runs.put_run_back(last);
         for run in [inside, between, before]
             .into_iter()
             .flat_map(|part| part.into_iter().rev())
         {
-            runs.give_back(Some(run));
+            runs.put_run_back(Some(run));
         }
         Ok(found)
     }
 }
 
-fn move_joined(from: &mut Vec<Run>, into: &mut Vec<Run>) {
-    from.drain(..).for_each(|run| push_joined(into, run));
+fn move_joined_runs(from: &mut Vec<PathRun>, into: &mut Vec<PathRun>) {
+    from.drain(..).for_each(|run| push_joined_run(into, run));
 }
 
 /// Appends a run, joined to the last one if that stays short enough. The boundary that is lost lies within the loop.
-fn push_joined(runs: &mut Vec<Run>, run: Run) {
+fn push_joined_run(runs: &mut Vec<PathRun>, run: PathRun) {
     if let Some(last) = runs.last_mut() {
         if let Some(instructions) = last.instructions.checked_add(run.instructions) {
             last.hash = combine_hashes(last.hash, run.instructions.into(), run.hash);

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::hash::combine_hashes;
-use crate::{compare, CompareOptions, Identical, Outcome, PathHash, Run};
+use crate::{compare_paths, CompareOptions, ComparisonOutcome, IdenticalPaths, PathHash, PathRun};
 
 /// Instructions at both ends of a decoded path for which all boundaries of runs are kept.
 const KEPT_INSTRUCTIONS: u64 = 1 << 16;
@@ -32,8 +32,8 @@ impl<I> RunsAfter<I> {
     }
 }
 
-impl<E, I: Iterator<Item = Result<Run, E>>> Iterator for RunsAfter<I> {
-    type Item = Result<Run, E>;
+impl<E, I: Iterator<Item = Result<PathRun, E>>> Iterator for RunsAfter<I> {
+    type Item = Result<PathRun, E>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -70,22 +70,24 @@ pub struct PathFinder {
 struct OpenLoopRuns {
     /// Instructions before the first open loop.
     since: Option<u64>,
-    runs: Vec<Run>,
+    runs: Vec<PathRun>,
 }
 
 impl PathFinder {
     /// Reads a decoded path.
     ///
     /// # Errors Those of the iterator.
-    pub fn from_runs<E>(decoded: impl Iterator<Item = Result<Run, E>>) -> Result<PathFinder, E> {
+    pub fn from_runs<E>(
+        decoded: impl Iterator<Item = Result<PathRun, E>>,
+    ) -> Result<PathFinder, E> {
         let mut part = PathFinder::default();
         for run in decoded {
-            part.push(&run?);
+            part.push_run(&run?);
         }
         Ok(part)
     }
 
-    fn push(&mut self, run: &Run) {
+    fn push_run(&mut self, run: &PathRun) {
         if self.open.runs.len() <= MAX_OPEN_RUNS {
             self.open.runs.push(*run);
         }
@@ -96,7 +98,7 @@ impl PathFinder {
         if self.chain.instructions == 0 {
             self.start = run.start;
         }
-        self.chain.push(run);
+        self.chain.push_run(run);
         let PathHash { instructions, hash } = self.chain;
         if instructions <= KEPT_INSTRUCTIONS {
             self.head.insert(instructions, hash);
@@ -111,7 +113,7 @@ impl PathFinder {
         }
     }
 
-    pub fn instructions(&self) -> u64 {
+    pub fn instruction_count(&self) -> u64 {
         self.chain.instructions
     }
 
@@ -119,10 +121,10 @@ impl PathFinder {
     /// run of the truth, which no hash covers; they count as `unchecked`.
     ///
     /// # Errors Those of the iterator.
-    pub fn find<E>(
+    pub fn find_path_in_truth<E>(
         &self,
-        truth: impl Iterator<Item = Result<Run, E>>,
-    ) -> Result<Option<Identical>, E> {
+        truth: impl Iterator<Item = Result<PathRun, E>>,
+    ) -> Result<Option<IdenticalPaths>, E> {
         let tail: HashMap<u64, u64> = self.tail.iter().copied().collect();
         let first_kept = self
             .tail
@@ -140,7 +142,7 @@ impl PathFinder {
             if run.start == self.start {
                 candidates.push_back(StartCandidate::new(chain, runs));
             }
-            chain.push(&run);
+            chain.push_run(&run);
             runs += 1;
             let distance =
                 |candidate: &StartCandidate| chain.instructions - candidate.before.instructions;
@@ -180,10 +182,10 @@ impl PathFinder {
     /// candidate. None also for a path without open loops, and for one that is too long.
     ///
     /// # Errors Those of the iterators, and of `truth`.
-    pub fn find_with_open_loops<E, I: Iterator<Item = Result<Run, E>>>(
+    pub fn find_with_open_loops<E, I: Iterator<Item = Result<PathRun, E>>>(
         &self,
         mut truth: impl FnMut() -> Result<I, E>,
-    ) -> Result<Option<Identical>, E> {
+    ) -> Result<Option<IdenticalPaths>, E> {
         let Some(since) = self
             .open
             .since
@@ -195,12 +197,12 @@ impl PathFinder {
             shortfall: u64::MAX,
             excess: 0,
         };
-        for candidate in self.candidate_starts(truth()?, since)? {
+        for candidate in self.find_candidate_starts(truth()?, since)? {
             let decoded = self.open.runs.iter().map(|run| Ok(*run));
-            let outcome = compare(RunsAfter::new(truth()?, candidate), decoded, options)?;
-            if let Outcome::Identical(found) = outcome {
+            let outcome = compare_paths(RunsAfter::new(truth()?, candidate), decoded, options)?;
+            if let ComparisonOutcome::Identical(found) = outcome {
                 if found.instructions > 0 && found.unchecked <= KEPT_INSTRUCTIONS {
-                    return Ok(Some(Identical {
+                    return Ok(Some(IdenticalPaths {
                         shortfall: 0,
                         ..found
                     }));
@@ -212,9 +214,9 @@ impl PathFinder {
 
     /// Returns the numbers of instructions in the truth before which the path may start. Its first `since` instructions
     /// are exact.
-    fn candidate_starts<E>(
+    fn find_candidate_starts<E>(
         &self,
-        truth: impl Iterator<Item = Result<Run, E>>,
+        truth: impl Iterator<Item = Result<PathRun, E>>,
         since: u64,
     ) -> Result<VecDeque<u64>, E> {
         let certain = since.min(KEPT_INSTRUCTIONS);
@@ -239,7 +241,7 @@ impl PathFinder {
             if run.start == self.start {
                 candidates.push_back(StartCandidate::new(chain, 0));
             }
-            chain.push(&run);
+            chain.push_run(&run);
             for candidate in &mut candidates {
                 candidate.check_boundary_hash(&exact, chain);
             }
@@ -261,12 +263,12 @@ impl PathFinder {
         candidate.alive && candidate.agreed > 0 && candidate.missed <= MAX_MISSED && near
     }
 
-    fn matched_path_of(&self, candidate: &StartCandidate, runs: u64) -> Identical {
-        Identical {
+    fn matched_path_of(&self, candidate: &StartCandidate, runs: u64) -> IdenticalPaths {
+        IdenticalPaths {
             instructions: candidate.agreed,
             runs: runs - candidate.runs,
             unchecked: self.chain.instructions - candidate.agreed,
-            ..Identical::default()
+            ..IdenticalPaths::default()
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::format::{
     CHECK, COMPLETE, END, HEADER_SIZE, MAGIC, MOST_RANGE, RANGE, RECORD_HEADER_SIZE, RUNS,
     RUNS_HEADER_SIZE, RUN_SIZE, THREAD, TRACING, VERSION,
 };
-use crate::{Error, FilterRange, PathHash, Run};
+use crate::{Error, FilterRange, PathHash, PathRun};
 
 /// An item of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub enum TruthItem {
     },
     Run {
         tid: u32,
-        run: Run,
+        run: PathRun,
     },
     Check {
         tid: u32,
@@ -64,7 +64,7 @@ pub struct TruthReader<R: Read = File> {
 }
 
 impl TruthReader<File> {
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+    pub fn open_truth_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         TruthReader::new(File::open(path)?)
     }
 }
@@ -92,7 +92,7 @@ impl<R: Read> TruthReader<R> {
                 found: header.get(..size.min(12)).unwrap_or(&[]).to_vec(),
             });
         }
-        let version = u32_at(version, 0);
+        let version = read_u32_at(version, 0);
         if version != VERSION {
             return Err(Error::Version { found: version });
         }
@@ -115,17 +115,17 @@ impl<R: Read> TruthReader<R> {
     }
 
     /// Returns the number of bytes read.
-    pub fn offset(&self) -> u64 {
+    pub fn bytes_read(&self) -> u64 {
         self.offset
     }
 
     /// Returns number and hash of the instructions of a thread so far; of the last thread with this number.
-    pub fn chain_of(&self, tid: u32) -> Option<PathHash> {
+    pub fn path_hash_so_far(&self, tid: u32) -> Option<PathHash> {
         self.chains.get(&tid).copied()
     }
 
     /// Returns the runs of one thread, in order.
-    pub fn thread_runs(self, tid: u32) -> impl Iterator<Item = Result<Run, Error>> {
+    pub fn thread_runs(self, tid: u32) -> impl Iterator<Item = Result<PathRun, Error>> {
         self.filter_map(move |item| match item {
             Ok(TruthItem::Run { tid: other, run }) => (other == tid).then_some(Ok(run)),
             Ok(_) => None,
@@ -158,14 +158,14 @@ impl<R: Read> TruthReader<R> {
                 return Ok(None);
             }
             let mut header = [0u8; RECORD_HEADER_SIZE as usize];
-            let whole = self.read(&mut header)?;
+            let whole = self.fill_bytes(&mut header)?;
             if self.complete && self.offset != offset {
                 return Err(Error::Trailing { offset });
             }
             if !whole {
                 return Ok(None);
             }
-            let (kind, size) = (u32_at(&header, 0), u32_at(&header, 4));
+            let (kind, size) = (read_u32_at(&header, 0), read_u32_at(&header, 4));
             let bad_size = Error::Size {
                 offset,
                 kind,
@@ -175,10 +175,10 @@ impl<R: Read> TruthReader<R> {
                 THREAD if size == 8 => self.read_thread()?,
                 RUNS if size >= RUNS_HEADER_SIZE => {
                     let mut payload = [0u8; RUNS_HEADER_SIZE as usize];
-                    if !self.read(&mut payload)? {
+                    if !self.fill_bytes(&mut payload)? {
                         return Ok(None);
                     }
-                    let (tid, count) = (u32_at(&payload, 0), u32_at(&payload, 4));
+                    let (tid, count) = (read_u32_at(&payload, 0), read_u32_at(&payload, 4));
                     if count.checked_mul(RUN_SIZE) != size.checked_sub(RUNS_HEADER_SIZE) {
                         return Err(bad_size);
                     }
@@ -195,7 +195,7 @@ impl<R: Read> TruthReader<R> {
                     self.left = count;
                     continue;
                 }
-                CHECK | END if size == 24 => self.read_chain(kind, offset)?,
+                CHECK | END if size == 24 => self.read_check_or_end(kind, offset)?,
                 RANGE if size == 24 => self.read_range(offset)?,
                 TRACING if size == 8 => self.read_tracing(offset)?,
                 COMPLETE if size == 0 => {
@@ -216,10 +216,10 @@ impl<R: Read> TruthReader<R> {
 
     fn read_thread(&mut self) -> Result<Option<TruthItem>, Error> {
         let mut payload = [0u8; 8];
-        if !self.read(&mut payload)? {
+        if !self.fill_bytes(&mut payload)? {
             return Ok(None);
         }
-        let (tid, pid) = (u32_at(&payload, 0), u32_at(&payload, 4));
+        let (tid, pid) = (read_u32_at(&payload, 0), read_u32_at(&payload, 4));
         let starts_again = self.ended.remove(&tid);
         let chain = self.path_hash_of_thread(tid);
         if starts_again {
@@ -235,40 +235,40 @@ impl<R: Read> TruthReader<R> {
     fn read_run(&mut self) -> Result<Option<TruthItem>, Error> {
         let offset = self.offset;
         let mut payload = [0u8; RUN_SIZE as usize];
-        if !self.read(&mut payload)? {
+        if !self.fill_bytes(&mut payload)? {
             return Ok(None);
         }
         self.left -= 1;
-        let flags = u32_at(&payload, 12);
+        let flags = read_u32_at(&payload, 12);
         if flags != 0 {
             return Err(Error::Reserved {
                 offset: offset + 12,
                 found: flags,
             });
         }
-        let run = Run {
-            start: u64_at(&payload, 0),
-            instructions: u32_at(&payload, 8),
-            hash: u64_at(&payload, 16),
+        let run = PathRun {
+            start: read_u64_at(&payload, 0),
+            instructions: read_u32_at(&payload, 8),
+            hash: read_u64_at(&payload, 16),
         };
         let tid = self.tid;
-        self.path_hash_of_thread(tid).push(&run);
+        self.path_hash_of_thread(tid).push_run(&run);
         Ok(Some(TruthItem::Run { tid, run }))
     }
 
-    fn read_chain(&mut self, kind: u32, offset: u64) -> Result<Option<TruthItem>, Error> {
+    fn read_check_or_end(&mut self, kind: u32, offset: u64) -> Result<Option<TruthItem>, Error> {
         let mut payload = [0u8; 24];
-        if !self.read(&mut payload)? {
+        if !self.fill_bytes(&mut payload)? {
             return Ok(None);
         }
-        let (tid, value) = (u32_at(&payload, 0), u32_at(&payload, 4));
+        let (tid, value) = (read_u32_at(&payload, 0), read_u32_at(&payload, 4));
         let chain = PathHash {
-            instructions: u64_at(&payload, 8),
-            hash: u64_at(&payload, 16),
+            instructions: read_u64_at(&payload, 8),
+            hash: read_u64_at(&payload, 16),
         };
         let counted = match self.reads_thread(tid) {
             true => self
-                .chain_of(tid)
+                .path_hash_so_far(tid)
                 .ok_or(Error::UnknownThread { offset, tid })?,
             false => chain,
         };
@@ -299,10 +299,10 @@ impl<R: Read> TruthReader<R> {
 
     fn read_range(&mut self, offset: u64) -> Result<Option<TruthItem>, Error> {
         let mut payload = [0u8; 24];
-        if !self.read(&mut payload)? {
+        if !self.fill_bytes(&mut payload)? {
             return Ok(None);
         }
-        let (tid, what) = (u32_at(&payload, 0), u32_at(&payload, 4));
+        let (tid, what) = (read_u32_at(&payload, 0), read_u32_at(&payload, 4));
         if !matches!(what >> 16, 1 | 2) || what & 0xffff > MOST_RANGE {
             return Err(Error::Reserved {
                 offset: offset + 12,
@@ -312,18 +312,18 @@ impl<R: Read> TruthReader<R> {
         let range = FilterRange {
             number: what & 0xffff,
             stop: what >> 16 == 2,
-            first: u64_at(&payload, 8),
-            last: u64_at(&payload, 16),
+            first: read_u64_at(&payload, 8),
+            last: read_u64_at(&payload, 16),
         };
         Ok(Some(TruthItem::Range { tid, range }))
     }
 
     fn read_tracing(&mut self, offset: u64) -> Result<Option<TruthItem>, Error> {
         let mut payload = [0u8; 8];
-        if !self.read(&mut payload)? {
+        if !self.fill_bytes(&mut payload)? {
             return Ok(None);
         }
-        let (tid, value) = (u32_at(&payload, 0), u32_at(&payload, 4));
+        let (tid, value) = (read_u32_at(&payload, 0), read_u32_at(&payload, 4));
         if value > 1 {
             return Err(Error::Reserved {
                 offset: offset + 12,
@@ -335,7 +335,7 @@ impl<R: Read> TruthReader<R> {
     }
 
     /// Fills `bytes`; false at the end of the file.
-    fn read(&mut self, bytes: &mut [u8]) -> Result<bool, Error> {
+    fn fill_bytes(&mut self, bytes: &mut [u8]) -> Result<bool, Error> {
         let size = read_until_full(&mut self.input, bytes)?;
         self.offset += size as u64;
         Ok(size == bytes.len())
@@ -375,11 +375,11 @@ pub struct TruthSummary {
 }
 
 /// Reads a whole file and sums it up. All its checks hold when this returns.
-pub fn summarize<R: Read>(mut reader: TruthReader<R>) -> Result<TruthSummary, Error> {
+pub fn summarize_truth_file<R: Read>(mut reader: TruthReader<R>) -> Result<TruthSummary, Error> {
     let mut summary = TruthSummary::default();
     let mut indices: BTreeMap<u32, usize> = BTreeMap::new();
     loop {
-        let start = reader.offset();
+        let start = reader.bytes_read();
         let Some(item) = reader.next_item()? else {
             break;
         };
@@ -400,12 +400,12 @@ pub fn summarize<R: Read>(mut reader: TruthReader<R>) -> Result<TruthSummary, Er
         let Some(thread) = summary.threads.get_mut(index) else {
             continue;
         };
-        thread.extent.end = reader.offset();
+        thread.extent.end = reader.bytes_read();
         match item {
             TruthItem::Thread { pid, .. } => thread.pid = pid,
             TruthItem::Run { run, .. } => {
                 thread.runs += 1;
-                thread.chain.push(&run);
+                thread.chain.push_run(&run);
                 thread.status = None;
             }
             TruthItem::End { status, .. } => thread.status = Some(status),
@@ -429,14 +429,14 @@ fn read_until_full(input: &mut impl Read, bytes: &mut [u8]) -> Result<usize, Err
     Ok(size)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+fn read_u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes
         .get(at..)
         .and_then(|rest| rest.first_chunk())
         .map_or(0, |four| u32::from_le_bytes(*four))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+fn read_u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes
         .get(at..)
         .and_then(|rest| rest.first_chunk())

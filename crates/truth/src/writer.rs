@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::format::{
     CHECK, COMPLETE, END, MAGIC, RUNS, RUNS_HEADER_SIZE, RUN_SIZE, THREAD, TRACING, VERSION,
 };
-use crate::{Error, PathHash, Run};
+use crate::{Error, PathHash, PathRun};
 
 /// A thread's buffered runs are written before they take more bytes than this.
 const FLUSH_SIZE: usize = 64 * 1024;
@@ -33,7 +33,7 @@ pub struct TruthWriter<W: Write = File> {
 
 impl TruthWriter<File> {
     /// Creates the file, or empties it, readable only by its owner. Does not follow a symbolic link to nothing.
-    pub fn create(path: impl AsRef<Path>) -> Result<Self, Error> {
+    pub fn create_truth_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         let there = File::options().write(true).truncate(true).open(&path);
         let file = match there {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -64,7 +64,7 @@ impl<W: Write> TruthWriter<W> {
     /// Announces a thread. A tid that is announced again continues its path (exec by another thread), or starts a new
     /// one after its end.
     pub fn begin_thread(&mut self, tid: u32, pid: u32) -> Result<(), Error> {
-        self.flush_thread(tid)?;
+        self.flush_thread_runs(tid)?;
         let pending = self.threads.entry(tid).or_default();
         if pending.ended {
             *pending = BufferedRuns::default();
@@ -96,7 +96,7 @@ impl<W: Write> TruthWriter<W> {
         pending.runs.extend_from_slice(&0u32.to_le_bytes());
         pending.runs.extend_from_slice(&hash.to_le_bytes());
         pending.count += 1;
-        pending.chain.push(&Run {
+        pending.chain.push_run(&PathRun {
             start,
             instructions,
             hash,
@@ -104,7 +104,7 @@ impl<W: Write> TruthWriter<W> {
         if pending.chain.instructions - pending.checked >= CHECK_EVERY {
             pending.write_runs(&mut self.output, tid)?;
             pending.checked = pending.chain.instructions;
-            chain_record(&mut self.output, CHECK, tid, 0, pending.chain)?;
+            path_hash_record(&mut self.output, CHECK, tid, 0, pending.chain)?;
         } else if pending.count >= FLUSH_RUNS {
             pending.write_runs(&mut self.output, tid)?;
         }
@@ -113,7 +113,7 @@ impl<W: Write> TruthWriter<W> {
 
     /// Writes that TraceEn of the thread's unit is set or cleared for good.
     pub fn set_tracing(&mut self, tid: u32, on: bool) -> Result<(), Error> {
-        self.flush_thread(tid)?;
+        self.flush_thread_runs(tid)?;
         let mut payload = [0u8; 8];
         payload[..4].copy_from_slice(&tid.to_le_bytes());
         payload[4] = on.into();
@@ -129,16 +129,16 @@ impl<W: Write> TruthWriter<W> {
         pending.write_runs(&mut self.output, tid)?;
         pending.runs = Vec::new();
         pending.ended = true;
-        chain_record(&mut self.output, END, tid, status, pending.chain)
+        path_hash_record(&mut self.output, END, tid, status, pending.chain)
     }
 
     /// Returns number and hash of a thread's instructions so far.
-    pub fn chain_of(&self, tid: u32) -> Option<PathHash> {
+    pub fn path_hash_so_far(&self, tid: u32) -> Option<PathHash> {
         self.threads.get(&tid).map(|pending| pending.chain)
     }
 
     /// Writes the buffered runs.
-    pub fn flush(&mut self) -> Result<(), Error> {
+    pub fn flush_runs(&mut self) -> Result<(), Error> {
         for (&tid, pending) in &mut self.threads {
             pending.write_runs(&mut self.output, tid)?;
         }
@@ -147,12 +147,12 @@ impl<W: Write> TruthWriter<W> {
 
     /// Writes the buffered runs and marks the file as complete.
     pub fn mark_complete(&mut self) -> Result<(), Error> {
-        self.flush()?;
+        self.flush_runs()?;
         write_record(&mut self.output, COMPLETE, &[])?;
         Ok(self.output.flush()?)
     }
 
-    fn flush_thread(&mut self, tid: u32) -> Result<(), Error> {
+    fn flush_thread_runs(&mut self, tid: u32) -> Result<(), Error> {
         match self.threads.get_mut(&tid) {
             Some(pending) => pending.write_runs(&mut self.output, tid),
             None => Ok(()),
@@ -186,7 +186,7 @@ fn write_record(output: &mut impl Write, kind: u32, payload: &[u8]) -> Result<()
     Ok(output.write_all(&bytes)?)
 }
 
-fn chain_record(
+fn path_hash_record(
     output: &mut impl Write,
     kind: u32,
     tid: u32,

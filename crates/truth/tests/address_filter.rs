@@ -1,6 +1,6 @@
 //! The runs of one thread that are traced, by its address ranges and TraceEn in a truth file.
 
-use rtit_truth::{Error, FilterRange, Run, SelectedRuns, TracedPathSelector, TruthReader};
+use rtit_truth::{Error, FilterRange, PathRun, SelectedRuns, TracedPathSelector, TruthReader};
 
 type Ranges = [(u64, u64)];
 
@@ -132,7 +132,7 @@ fn ranges_of_filters_and_stops_are_distinct() {
 
 /// Number 0 comes first, of either kind.
 #[test]
-fn range_0_replaces_all_ranges() {
+fn setting_range_0_replaces_all_ranges() {
     let records = [
         filter(0, LOW),
         stop(1, (0x2000, 0x20ff)),
@@ -168,13 +168,13 @@ fn ends_of_ranges_must_be_ends_of_filters() {
 
 /// Returns whether each run that starts at one of these addresses is traced, in order.
 fn traced(selector: &mut TracedPathSelector, starts: &[u64]) -> Vec<bool> {
-    let run = |&start| Run {
+    let run = |&start| PathRun {
         start,
         instructions: 900,
         hash: 0,
     };
     let runs = starts.iter().map(run);
-    runs.map(|run| selector.is_traced(&run)).collect()
+    runs.map(|run| selector.is_run_traced(&run)).collect()
 }
 
 #[test]
@@ -192,16 +192,16 @@ fn run_is_traced_by_its_start() {
 fn trace_stop_ends_the_trace_for_good() {
     let mut selector = TracedPathSelector::new(vec![(0x1000, 0x2fff)], vec![(0x2000, 0x20ff)]);
     assert_eq!(traced(&mut selector, &[0x1000, 0x1ff0]), [true, true]);
-    assert!(!selector.is_stopped());
+    assert!(!selector.has_trace_stopped());
     // Where the ranges overlap, TraceStop applies.
     assert_eq!(traced(&mut selector, &[0x2080, 0x1000]), [false, false]);
-    assert!(selector.is_stopped());
+    assert!(selector.has_trace_stopped());
     let mut outside = TracedPathSelector::new(vec![(0x1000, 0x1fff)], vec![(0x5000, 0x5fff)]);
     assert_eq!(traced(&mut outside, &[0x5000, 0x1000]), [false, false]);
 }
 
 #[test]
-fn range_that_is_set_again_replaces_it_and_those_after_it() {
+fn setting_a_range_again_replaces_it_and_those_after_it() {
     let mut selector = TracedPathSelector::default();
     for (sets, starts, expected) in [
         (
@@ -232,8 +232,8 @@ fn range_that_is_set_again_replaces_it_and_those_after_it() {
                 last,
             });
         }
-        assert!(!selector.is_stopped());
+        assert!(!selector.has_trace_stopped());
         assert_eq!(traced(&mut selector, starts), expected);
     }
-    assert!(selector.is_stopped());
+    assert!(selector.has_trace_stopped());
 }

@@ -1,39 +1,42 @@
 //! The rule that says when a decoded path equals the truth.
 
-use rtit_truth::{compare, CompareOptions, DifferenceReason, Identical, Outcome, Run, RunHash};
+use rtit_truth::{
+    compare_paths, CompareOptions, ComparisonOutcome, DifferenceReason, IdenticalPaths, PathRun,
+    RunHash,
+};
 
 /// A run of instructions of four bytes each.
-fn run(start: u64, instructions: u32) -> Run {
+fn run(start: u64, instructions: u32) -> PathRun {
     let mut hash = RunHash::default();
-    (0..u64::from(instructions)).for_each(|i| hash.push(start + 4 * i));
-    Run {
+    (0..u64::from(instructions)).for_each(|i| hash.push_instruction(start + 4 * i));
+    PathRun {
         start,
         instructions,
         hash: hash.hash,
     }
 }
 
-fn outcome(truth: &[Run], decoded: &[Run], options: CompareOptions) -> Outcome {
-    let truth = truth.iter().copied().map(Ok::<Run, ()>);
-    compare(truth, decoded.iter().copied().map(Ok), options).unwrap()
+fn outcome(truth: &[PathRun], decoded: &[PathRun], options: CompareOptions) -> ComparisonOutcome {
+    let truth = truth.iter().copied().map(Ok::<PathRun, ()>);
+    compare_paths(truth, decoded.iter().copied().map(Ok), options).unwrap()
 }
 
-fn exact(truth: &[Run], decoded: &[Run]) -> Outcome {
+fn exact(truth: &[PathRun], decoded: &[PathRun]) -> ComparisonOutcome {
     outcome(truth, decoded, CompareOptions::default())
 }
 
-fn reason(outcome: Outcome) -> (u64, DifferenceReason) {
+fn reason(outcome: ComparisonOutcome) -> (u64, DifferenceReason) {
     match outcome {
-        Outcome::Different(difference) => (difference.instructions, difference.reason),
-        Outcome::Identical(identical) => panic!("{identical:?}"),
+        ComparisonOutcome::Different(difference) => (difference.instructions, difference.reason),
+        ComparisonOutcome::Identical(identical) => panic!("{identical:?}"),
     }
 }
 
-fn identical(instructions: u64, runs: u64) -> Outcome {
-    Outcome::Identical(Identical {
+fn identical(instructions: u64, runs: u64) -> ComparisonOutcome {
+    ComparisonOutcome::Identical(IdenticalPaths {
         instructions,
         runs,
-        ..Identical::default()
+        ..IdenticalPaths::default()
     })
 }
 
@@ -50,7 +53,7 @@ fn equal_runs_are_identical() {
 }
 
 #[test]
-fn sequential_cuts_on_either_side_are_identical() {
+fn paths_cut_at_other_instructions_are_identical() {
     let whole = [run(0x1000, 10), run(0x2000, 6)];
     let cut = [
         run(0x1000, 3),
@@ -71,9 +74,10 @@ fn sequential_cuts_on_either_side_are_identical() {
 }
 
 #[test]
-fn other_start_is_different() {
+fn path_with_another_start_is_different() {
     let truth = [run(0x1000, 5), run(0x2000, 5)];
-    let Outcome::Different(difference) = exact(&truth, &[run(0x1000, 5), run(0x2004, 5)]) else {
+    let ComparisonOutcome::Different(difference) = exact(&truth, &[run(0x1000, 5), run(0x2004, 5)])
+    else {
         panic!("they differ");
     };
     assert_eq!(
@@ -88,7 +92,7 @@ fn other_start_is_different() {
 }
 
 #[test]
-fn equal_start_and_count_by_other_addresses_is_different() {
+fn path_of_equal_start_and_count_by_other_addresses_is_different() {
     let truth = [run(0x1000, 5), run(0x2000, 5), run(0x3000, 1)];
     let decoded = [
         run(0x1000, 5),
@@ -133,29 +137,29 @@ fn killed_recording_may_end_early() {
         (&[], ANY, (0, 0, 15, 0)),
         (&within, ANY, (5, 1, 8, 2)),
     ] {
-        let expected = Identical {
+        let expected = IdenticalPaths {
             instructions,
             runs,
             shortfall,
             unchecked,
-            ..Identical::default()
+            ..IdenticalPaths::default()
         };
         let found = outcome(&truth, decoded, options);
-        assert_eq!(found, Outcome::Identical(expected));
+        assert_eq!(found, ComparisonOutcome::Identical(expected));
     }
     assert_eq!(
         reason(outcome(&truth, &truth[..2], bound(4))),
         (10, DifferenceReason::DecodedEnds { missing: 5 })
     );
     // The truth may end early, too.
-    let expected = Identical {
+    let expected = IdenticalPaths {
         instructions: 5,
         runs: 1,
         excess: 5,
-        ..Identical::default()
+        ..IdenticalPaths::default()
     };
     let found = outcome(&truth[..1], &truth[..2], ANY);
-    assert_eq!(found, Outcome::Identical(expected));
+    assert_eq!(found, ComparisonOutcome::Identical(expected));
 }
 
 #[test]
@@ -182,6 +186,6 @@ fn prefix_without_a_common_boundary_is_different() {
 fn error_of_either_side_ends_the_comparison() {
     let good = || [Ok(run(0x1000, 5)), Ok(run(0x2000, 5))].into_iter();
     let bad = || [Ok(run(0x1000, 5)), Err("torn")].into_iter();
-    assert_eq!(compare(good(), bad(), ANY), Err("torn"));
-    assert_eq!(compare(bad(), good(), ANY), Err("torn"));
+    assert_eq!(compare_paths(good(), bad(), ANY), Err("torn"));
+    assert_eq!(compare_paths(bad(), good(), ANY), Err("torn"));
 }

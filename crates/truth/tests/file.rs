@@ -3,21 +3,22 @@
 use std::io::Cursor;
 
 use rtit_truth::{
-    summarize, Error, PathHash, Run, RunHash, ThreadSummary, TruthItem, TruthReader, TruthWriter,
+    summarize_truth_file, Error, PathHash, PathRun, RunHash, ThreadSummary, TruthItem, TruthReader,
+    TruthWriter,
 };
 
 /// A run of `instructions` instructions of one byte each.
-fn run(start: u64, instructions: u32) -> Run {
+fn run(start: u64, instructions: u32) -> PathRun {
     let mut hash = RunHash::default();
-    (0..u64::from(instructions)).for_each(|i| hash.push(start + i));
-    Run {
+    (0..u64::from(instructions)).for_each(|i| hash.push_instruction(start + i));
+    PathRun {
         start,
         instructions,
         hash: hash.hash,
     }
 }
 
-fn add(writer: &mut TruthWriter<&mut Vec<u8>>, tid: u32, run: Run) {
+fn add(writer: &mut TruthWriter<&mut Vec<u8>>, tid: u32, run: PathRun) {
     writer
         .add_run(tid, run.start, run.instructions, run.hash)
         .unwrap();
@@ -31,7 +32,7 @@ fn sample() -> Vec<u8> {
     writer.begin_thread(11, 10).unwrap();
     add(&mut writer, 11, run(0x40_2000, 1));
     add(&mut writer, 10, run(0x40_3000, 2));
-    add(&mut writer, 10, Run::default());
+    add(&mut writer, 10, PathRun::default());
     writer.end_thread(11, 0x100).unwrap();
     writer.end_thread(10, 9).unwrap();
     writer.mark_complete().unwrap();
@@ -52,7 +53,7 @@ fn with(kind: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_of_a_small_file() {
+fn small_file_has_the_documented_bytes() {
     let mut bytes = Vec::new();
     let mut writer = TruthWriter::new(&mut bytes).unwrap();
     writer.begin_thread(7, 6).unwrap();
@@ -71,10 +72,10 @@ fn bytes_of_a_small_file() {
 #[test]
 fn written_file_is_read() {
     let bytes = sample();
-    let contents = summarize(TruthReader::new(bytes.as_slice()).unwrap()).unwrap();
-    let thread = |index: usize, tid, runs: &[Run], status| {
+    let contents = summarize_truth_file(TruthReader::new(bytes.as_slice()).unwrap()).unwrap();
+    let thread = |index: usize, tid, runs: &[PathRun], status| {
         let mut chain = PathHash::default();
-        runs.iter().for_each(|run| chain.push(run));
+        runs.iter().for_each(|run| chain.push_run(run));
         ThreadSummary {
             tid,
             pid: 10,
@@ -88,7 +89,7 @@ fn written_file_is_read() {
     let second = thread(1, 11, &[run(0x40_2000, 1)], 0x100);
     assert!(contents.complete);
     assert_eq!(contents.threads, [first, second]);
-    let of_10: Result<Vec<Run>, Error> = TruthReader::new(bytes.as_slice())
+    let of_10: Result<Vec<PathRun>, Error> = TruthReader::new(bytes.as_slice())
         .unwrap()
         .thread_runs(10)
         .collect();
@@ -101,7 +102,10 @@ fn one_thread_is_read_from_its_extent() {
     let whole = sample();
     for size in 16..=whole.len() {
         let bytes = &whole[..size];
-        for thread in summarize(TruthReader::new(bytes).unwrap()).unwrap().threads {
+        for thread in summarize_truth_file(TruthReader::new(bytes).unwrap())
+            .unwrap()
+            .threads
+        {
             let of = |item: &TruthItem| match *item {
                 TruthItem::Thread { tid, .. } | TruthItem::Run { tid, .. } => tid == thread.tid,
                 TruthItem::End { tid, .. } => tid == thread.tid,
@@ -123,7 +127,7 @@ fn one_thread_is_read_from_its_extent() {
 }
 
 #[test]
-fn every_prefix_has_the_first_items() {
+fn prefix_of_a_file_has_its_first_items() {
     let bytes = sample();
     let all = items(&bytes).unwrap();
     assert_eq!(all.last(), Some(&TruthItem::Complete));
@@ -171,7 +175,7 @@ fn flush_leaves_a_readable_prefix() {
     let mut writer = TruthWriter::new(&mut bytes).unwrap();
     writer.begin_thread(1, 1).unwrap();
     add(&mut writer, 1, run(5, 3));
-    writer.flush().unwrap();
+    writer.flush_runs().unwrap();
     add(&mut writer, 1, run(50, 3));
     drop(writer);
     assert_eq!(
@@ -264,7 +268,7 @@ fn bad_records_are_errors() {
 }
 
 #[test]
-fn nothing_follows_an_error() {
+fn reading_stops_at_an_error() {
     let bytes = with(6, b"");
     let mut reader = TruthReader::new(bytes.as_slice()).unwrap();
     assert!(reader.next_item().is_ok());
@@ -279,10 +283,13 @@ fn dangling_link_is_not_followed() {
     std::fs::create_dir_all(&folder).unwrap();
     let (link, target) = (folder.join("link"), folder.join("target"));
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    assert!(TruthWriter::create(&link).is_err());
+    assert!(TruthWriter::create_truth_file(&link).is_err());
     assert!(!target.exists());
     std::fs::write(&target, b"before").unwrap();
-    TruthWriter::create(&link).unwrap().mark_complete().unwrap();
+    TruthWriter::create_truth_file(&link)
+        .unwrap()
+        .mark_complete()
+        .unwrap();
     assert!(std::fs::read(&target).unwrap().starts_with(b"rtit-truth"));
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -311,6 +318,6 @@ fn reused_tid_starts_another_path() {
         .collect();
     assert_eq!(ends, [4, 4]);
     // The summary joins all paths of a tid.
-    let contents = summarize(TruthReader::new(bytes.as_slice()).unwrap()).unwrap();
+    let contents = summarize_truth_file(TruthReader::new(bytes.as_slice()).unwrap()).unwrap();
     assert_eq!(contents.threads[0].chain.instructions, 8);
 }

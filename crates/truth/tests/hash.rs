@@ -1,10 +1,10 @@
 //! The hash against values that arbitrary-precision arithmetic gives for its definition.
 
 use rtit_truth::hash::{combine_hashes, extend_hash, mix_address, power_of_k, K};
-use rtit_truth::{PathHash, Run, RunHash};
+use rtit_truth::{PathHash, PathRun, RunHash};
 
 #[test]
-fn mix_spreads_an_address() {
+fn mix_address_has_the_computed_values() {
     assert_eq!(mix_address(0), 0);
     assert_eq!(mix_address(1), 0xbf58_476d_a3bc_a2d4);
     assert_eq!(mix_address(0x40_1000), 0x5fbe_0b07_e325_9b07);
@@ -13,7 +13,7 @@ fn mix_spreads_an_address() {
 }
 
 #[test]
-fn power_in_the_table_and_beyond_it() {
+fn power_of_k_has_the_computed_values() {
     assert_eq!(power_of_k(0), 1);
     assert_eq!(power_of_k(1), K);
     assert_eq!(power_of_k(3), 0x604a_5ce3_adde_f82d);
@@ -23,10 +23,10 @@ fn power_in_the_table_and_beyond_it() {
 }
 
 #[test]
-fn hash_of_a_run_of_three() {
+fn hash_of_three_instructions_has_the_computed_value() {
     let mut run = RunHash::default();
     for ip in [0x40_1000, 0x40_1003, 0x40_1008] {
-        run.push(ip);
+        run.push_instruction(ip);
     }
     assert_eq!(
         run,
@@ -38,14 +38,14 @@ fn hash_of_a_run_of_three() {
 }
 
 #[test]
-fn chain_does_not_depend_on_the_cuts() {
+fn path_hash_does_not_depend_on_how_runs_are_cut() {
     let path: Vec<u64> = (0..700u64).map(|i| 0x40_0000 + i * i * 3).collect();
     let whole = path.iter().fold(0, |hash, &ip| extend_hash(hash, ip));
     for cut in [1, 2, 7, 255, 256, 300, 699] {
         let mut chain = PathHash::default();
         for piece in path.chunks(cut) {
             let hash = piece.iter().fold(0, |hash, &ip| extend_hash(hash, ip));
-            chain.push(&Run {
+            chain.push_run(&PathRun {
                 start: piece[0],
                 instructions: piece.len() as u32,
                 hash,

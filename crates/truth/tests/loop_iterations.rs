@@ -1,13 +1,14 @@
 //! Loops that a decoded path leaves open: the truth may have more iterations, and nothing else may differ.
 
 use rtit_truth::{
-    compare, CompareOptions, DifferenceReason, Identical, Outcome, PathFinder, Run, RunHash,
+    compare_paths, CompareOptions, ComparisonOutcome, DifferenceReason, IdenticalPaths, PathFinder,
+    PathRun, RunHash,
 };
 
-fn run(ips: &[u64]) -> Run {
+fn run(ips: &[u64]) -> PathRun {
     let mut hash = RunHash::default();
-    ips.iter().for_each(|&ip| hash.push(ip));
-    Run {
+    ips.iter().for_each(|&ip| hash.push_instruction(ip));
+    PathRun {
         start: ips.first().copied().unwrap_or(0),
         instructions: hash.instructions,
         hash: hash.hash,
@@ -15,26 +16,26 @@ fn run(ips: &[u64]) -> Run {
 }
 
 /// Returns the mark of a loop that may have any number of additional iterations.
-fn open(iteration: &[u64]) -> Vec<Run> {
-    let head = Run {
+fn open(iteration: &[u64]) -> Vec<PathRun> {
+    let head = PathRun {
         hash: iteration.len() as u64,
-        ..Run::default()
+        ..PathRun::default()
     };
-    let ips = iteration.iter().map(|&start| Run {
+    let ips = iteration.iter().map(|&start| PathRun {
         start,
-        ..Run::default()
+        ..PathRun::default()
     });
     std::iter::once(head).chain(ips).collect()
 }
 
-fn outcome(truth: &[Run], decoded: &[Run]) -> Outcome {
-    let truth = truth.iter().copied().map(Ok::<Run, ()>);
+fn outcome(truth: &[PathRun], decoded: &[PathRun]) -> ComparisonOutcome {
+    let truth = truth.iter().copied().map(Ok::<PathRun, ()>);
     let decoded = decoded.iter().copied().map(Ok);
-    compare(truth, decoded, CompareOptions::default()).unwrap()
+    compare_paths(truth, decoded, CompareOptions::default()).unwrap()
 }
 
 /// Returns the runs of a path that is cut at these indices.
-fn cut(path: &[u64], cuts: &[usize]) -> Vec<Run> {
+fn cut(path: &[u64], cuts: &[usize]) -> Vec<PathRun> {
     let mut cuts: Vec<usize> = cuts.iter().map(|&at| at.min(path.len())).collect();
     cuts.extend([0, path.len()]);
     cuts.sort_unstable();
@@ -48,7 +49,7 @@ const LOOP: [u64; 4] = [0x1000, 0x1003, 0x1007, 0x1008];
 const HANDLER: [u64; 3] = [0x5000, 0x5001, 0x5002];
 
 /// Returns a decoded path: the loop up to its instruction number `left`, the handler.
-fn decoded(left: usize) -> Vec<Run> {
+fn decoded(left: usize) -> Vec<PathRun> {
     let mut iteration = LOOP;
     iteration.rotate_left(left);
     [
@@ -74,11 +75,11 @@ fn additional_iterations_are_counted() {
     for iterations in [0, 1, 2, 1000] {
         let path = executed(2, iterations);
         let truth = cut(&path, &[4 * iterations + 2]);
-        let expected = Outcome::Identical(Identical {
+        let expected = ComparisonOutcome::Identical(IdenticalPaths {
             instructions: path.len() as u64,
             runs: 2,
             repeated: 4 * iterations as u64,
-            ..Identical::default()
+            ..IdenticalPaths::default()
         });
         assert_eq!(
             outcome(&truth, &decoded(2)),
@@ -102,7 +103,7 @@ fn decoded_iteration_after_the_open_ones_is_not_counted_as_repeated() {
         let ends: Vec<usize> = (0..=iterations)
             .map(|iteration| 1 + 4 * iteration)
             .collect();
-        let Outcome::Identical(found) = outcome(&cut(&path, &ends), &decoded) else {
+        let ComparisonOutcome::Identical(found) = outcome(&cut(&path, &ends), &decoded) else {
             panic!("{iterations} iterations");
         };
         let counts = (found.instructions, found.repeated);
@@ -111,26 +112,29 @@ fn decoded_iteration_after_the_open_ones_is_not_counted_as_repeated() {
     let without = [&[0x900][..], &HANDLER].concat();
     assert!(matches!(
         outcome(&cut(&without, &[1]), &decoded),
-        Outcome::Different(_)
+        ComparisonOutcome::Different(_)
     ));
 }
 
 #[test]
-fn iterations_without_a_mark_of_the_decoder_are_different() {
+fn additional_iterations_of_an_unmarked_loop_are_different() {
     let truth = cut(&executed(2, 1), &[6]);
-    let decoded_runs: Vec<Run> = decoded(2)
+    let decoded_runs: Vec<PathRun> = decoded(2)
         .into_iter()
         .filter(|run| run.instructions > 0)
         .collect();
     assert!(matches!(
         outcome(&truth, &decoded_runs),
-        Outcome::Different(_)
+        ComparisonOutcome::Different(_)
     ));
     // A mark without the instructions that it announces.
     let mut broken = decoded(2);
     broken.truncate(3);
     broken.push(run(&HANDLER));
-    assert!(matches!(outcome(&truth, &broken), Outcome::Different(_)));
+    assert!(matches!(
+        outcome(&truth, &broken),
+        ComparisonOutcome::Different(_)
+    ));
 }
 
 #[test]
@@ -143,7 +147,7 @@ fn partial_iteration_is_different() {
         let truth = cut(&path, &[path.len() - HANDLER.len()]);
         assert!(matches!(
             outcome(&truth, &decoded(2)),
-            Outcome::Different(_)
+            ComparisonOutcome::Different(_)
         ));
     }
 }
@@ -153,7 +157,7 @@ fn path_after_the_loop_is_compared() {
     let mut path = executed(2, 7);
     *path.last_mut().unwrap() += 1;
     let truth = cut(&path, &[30]);
-    let Outcome::Different(difference) = outcome(&truth, &decoded(2)) else {
+    let ComparisonOutcome::Different(difference) = outcome(&truth, &decoded(2)) else {
         panic!("the handler's last instruction is another");
     };
     assert_eq!(difference.reason, DifferenceReason::Path { until: 33 });
@@ -179,7 +183,7 @@ impl PseudoRandom {
 
 /// The truth must have a cut where the loop was left. The program may return to the loop.
 #[test]
-fn cuts_of_the_truth_do_not_matter() {
+fn open_loop_is_identical_however_the_truth_is_cut() {
     let mut random = PseudoRandom(1);
     for _ in 0..2000 {
         let (mut path, mut decoded_runs, mut at, mut extra) = (vec![], vec![], 0, 0);
@@ -205,7 +209,7 @@ fn cuts_of_the_truth_do_not_matter() {
             at = left;
         }
         let found = outcome(&cut(&path, &cuts), &decoded_runs);
-        let Outcome::Identical(identical) = found else {
+        let ComparisonOutcome::Identical(identical) = found else {
             panic!("{found:?}: {path:x?} {cuts:?} {decoded_runs:x?}");
         };
         assert_eq!(identical.instructions, path.len() as u64);
@@ -225,7 +229,7 @@ fn other_instruction_anywhere_is_different() {
         cuts.push(4 * iterations + left);
         let found = outcome(&cut(&path, &cuts), &decoded(left));
         assert!(
-            matches!(found, Outcome::Different(_)),
+            matches!(found, ComparisonOutcome::Different(_)),
             "{path:x?} {found:?}"
         );
     }
@@ -247,9 +251,10 @@ fn part_of_the_truth_with_an_open_loop_is_found() {
             path.len() - before.len(),
         ];
         let truth = cut(&path, &cuts);
-        let find = |decoded: &[Run]| {
-            let part = PathFinder::from_runs(decoded.iter().copied().map(Ok::<Run, ()>)).unwrap();
-            let truth = || Ok(truth.iter().copied().map(Ok::<Run, ()>));
+        let find = |decoded: &[PathRun]| {
+            let part =
+                PathFinder::from_runs(decoded.iter().copied().map(Ok::<PathRun, ()>)).unwrap();
+            let truth = || Ok(truth.iter().copied().map(Ok::<PathRun, ()>));
             part.find_with_open_loops(truth).unwrap()
         };
         let decoded_runs = [vec![run(&lead)], decoded(2)].concat();
@@ -265,7 +270,7 @@ fn part_of_the_truth_with_an_open_loop_is_found() {
         let mut another = decoded_runs.clone();
         *another.last_mut().unwrap() = run(&[0x5000, 0x5001, 0x5003]);
         assert_eq!(find(&another), None);
-        let closed: Vec<Run> = decoded_runs
+        let closed: Vec<PathRun> = decoded_runs
             .into_iter()
             .filter(|run| run.instructions > 0)
             .collect();

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use rtit_truth::{PathFinder, Run, RunHash, RunsAfter};
+use rtit_truth::{PathFinder, PathRun, RunHash, RunsAfter};
 
 /// Returns a path of `runs` runs through a few addresses, which `seed` chooses.
 fn path(seed: u64, runs: u64) -> Vec<Vec<u64>> {
@@ -21,17 +21,17 @@ fn path(seed: u64, runs: u64) -> Vec<Vec<u64>> {
         .collect()
 }
 
-fn run(ips: &[u64]) -> Result<Run, Infallible> {
+fn run(ips: &[u64]) -> Result<PathRun, Infallible> {
     let mut hash = RunHash::default();
-    ips.iter().for_each(|ip| hash.push(*ip));
-    Ok(Run {
+    ips.iter().for_each(|ip| hash.push_instruction(*ip));
+    Ok(PathRun {
         start: ips[0],
         instructions: hash.instructions,
         hash: hash.hash,
     })
 }
 
-fn runs(path: &[Vec<u64>]) -> impl Iterator<Item = Result<Run, Infallible>> + '_ {
+fn runs(path: &[Vec<u64>]) -> impl Iterator<Item = Result<PathRun, Infallible>> + '_ {
     path.iter().map(|ips| run(ips))
 }
 
@@ -58,7 +58,7 @@ fn part_of_the_truth_is_found() {
         let (from, to) = (seed as usize, 250 + seed as usize / 2);
         let part = PathFinder::from_runs(runs(&whole[from..to])).unwrap();
         let truth = joined(&whole, 1 + seed as usize % 9, &[from]);
-        let found = part.find(runs(&truth)).unwrap().unwrap();
+        let found = part.find_path_in_truth(runs(&truth)).unwrap().unwrap();
         assert_eq!(
             found.instructions + found.unchecked,
             count(&whole[from..to])
@@ -77,7 +77,7 @@ fn path_with_one_other_run_is_not_found() {
         let changed = (7 * seed as usize) % 190;
         other[changed] = vec![0x5000, 0x5001];
         let part = PathFinder::from_runs(runs(&other)).unwrap();
-        assert_eq!(part.find(runs(&whole)).unwrap(), None);
+        assert_eq!(part.find_path_in_truth(runs(&whole)).unwrap(), None);
     }
 }
 
@@ -92,41 +92,48 @@ fn path_without_one_run_is_not_found() {
             continue;
         }
         let part = PathFinder::from_runs(runs(&other)).unwrap();
-        assert_eq!(part.find(runs(&whole)).unwrap(), None, "{seed}");
+        assert_eq!(
+            part.find_path_in_truth(runs(&whole)).unwrap(),
+            None,
+            "{seed}"
+        );
     }
 }
 
 #[test]
-fn long_paths_are_compared_at_both_ends() {
+fn change_at_either_end_of_a_long_path_is_not_found() {
     let whole = path(1, 200_000);
     let inner = &whole[30_000..150_000];
     let truth = joined(&whole, 300, &[30_000]);
     let part = PathFinder::from_runs(runs(inner)).unwrap();
-    assert!(part.instructions() > 4 << 16);
-    assert!(part.find(runs(&truth)).unwrap().is_some());
+    assert!(part.instruction_count() > 4 << 16);
+    assert!(part.find_path_in_truth(runs(&truth)).unwrap().is_some());
     // No boundary in the middle is kept, but the hash differs.
     let mut other = inner.to_vec();
     other[60_000] = vec![0x5000; inner[60_000].len()];
     let part = PathFinder::from_runs(runs(&other)).unwrap();
-    assert_eq!(part.find(runs(&truth)).unwrap(), None);
+    assert_eq!(part.find_path_in_truth(runs(&truth)).unwrap(), None);
 }
 
 #[test]
-fn path_is_found_if_the_truth_ends_shortly_before_it() {
+fn path_that_ends_shortly_after_the_truth_is_found() {
     let whole = path(5, 400);
     let part = PathFinder::from_runs(runs(&whole[100..])).unwrap();
-    let found = part.find(runs(&whole[..396])).unwrap().unwrap();
+    let found = part
+        .find_path_in_truth(runs(&whole[..396]))
+        .unwrap()
+        .unwrap();
     assert_eq!(found.unchecked, count(&whole[396..]));
 }
 
 #[test]
-fn runs_after_a_count_begin_at_a_run() {
+fn runs_after_an_instruction_count_begin_at_a_run() {
     let whole = path(9, 50);
     let passed = count(&whole[..20]);
-    let left: Vec<Run> = RunsAfter::new(runs(&whole), passed)
+    let left: Vec<PathRun> = RunsAfter::new(runs(&whole), passed)
         .map(Result::unwrap)
         .collect();
-    let wanted: Vec<Run> = runs(&whole[20..]).map(Result::unwrap).collect();
+    let wanted: Vec<PathRun> = runs(&whole[20..]).map(Result::unwrap).collect();
     assert_eq!(left, wanted);
     // Within a run: the whole run, which starts elsewhere.
     let long = whole.iter().position(|ips| ips.len() > 2).unwrap();

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use rtit_unit::{Error, Settings, Unit};
+use rtit_unit::{Error, Settings, TraceUnit};
 
 const BRANCHES_PER_ITERATION: u64 = 20;
 const CODE: u64 = 0x5555_5555_1000;
@@ -26,7 +26,7 @@ fn words(count: usize) -> Vec<u64> {
 }
 
 #[inline(always)]
-fn conditional(unit: &mut Unit, clock: &mut u64, word: u64, site: u64) -> Result<(), Error> {
+fn conditional(unit: &mut TraceUnit, clock: &mut u64, word: u64, site: u64) -> Result<(), Error> {
     *clock += 1 + (word >> (2 * site) & 7);
     unit.advance_clock(*clock)?;
     let next = CODE + 32 * site;
@@ -35,7 +35,7 @@ fn conditional(unit: &mut Unit, clock: &mut u64, word: u64, site: u64) -> Result
 }
 
 #[inline(always)]
-fn iteration(unit: &mut Unit, clock: &mut u64, word: u64) -> Result<(), Error> {
+fn iteration(unit: &mut TraceUnit, clock: &mut u64, word: u64) -> Result<(), Error> {
     for site in 0..4 {
         conditional(unit, clock, word, site)?;
     }
@@ -64,15 +64,15 @@ fn iteration(unit: &mut Unit, clock: &mut u64, word: u64) -> Result<(), Error> {
 }
 
 fn run(name: &str, settings: &Settings, words: &[u64], iterations: u64) -> Result<(), Error> {
-    let mut unit = Unit::new(settings)?;
-    unit.switch_in(CODE);
+    let mut unit = TraceUnit::new(settings)?;
+    unit.switch_thread_in(CODE);
     let (mut bytes, mut clock) = (0, 0);
     let start = Instant::now();
     let begin = cpu_seconds(start);
     for (_, word) in (0..iterations).zip(words.iter().cycle()) {
         iteration(&mut unit, &mut clock, *word)?;
-        if unit.output().len() >= 1 << 16 {
-            bytes += black_box(unit.output()).len();
+        if unit.untaken_output().len() >= 1 << 16 {
+            bytes += black_box(unit.untaken_output()).len();
             unit.discard_output();
         }
     }
@@ -108,7 +108,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ] {
         let mut settings = Settings::default();
         for (setting, value) in changes {
-            settings.set(setting, value)?;
+            settings.set_by_name(setting, value)?;
         }
         run(
             name,

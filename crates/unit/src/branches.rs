@@ -12,14 +12,14 @@ use crate::compression::ReturnStack;
 use crate::packet_bytes::short_tnt;
 use crate::saved_state::NEVER;
 use crate::settings::TntForm;
-use crate::unit::Unit;
+use crate::unit::TraceUnit;
 
-impl Unit {
+impl TraceUnit {
     /// Returns the clock below which the `try_...` functions and `add_tnt_bits` may be called, without `advance_clock`
     /// before each: no timing packet is due, and a near branch can only emit its own packet. 0 if there is no such
     /// clock.
     #[inline(always)]
-    pub fn quiet_until_clock(&self) -> u64 {
+    pub fn next_packet_clock(&self) -> u64 {
         if !self.core.plain || self.core.cyc_due != NEVER {
             return 0;
         }
@@ -30,7 +30,7 @@ impl Unit {
     }
 
     /// Handles a conditional branch (`results` 1), or a direct jump or fall-through (0), that continues at `ip`, before
-    /// `quiet_until_clock`. Changes nothing and returns false if it emits a packet.
+    /// `next_packet_clock`. Changes nothing and returns false if it emits a packet.
     #[inline(always)]
     pub fn try_quiet_branch(&mut self, results: u8, taken: bool, ip: u64) -> bool {
         let tnt = self.core.tnt << results | u64::from(taken) & u64::from(results);
@@ -44,7 +44,7 @@ impl Unit {
 
     /// Handles a conditional branch that emits nothing or one short TNT; otherwise changes nothing and returns false.
     #[inline(always)]
-    pub fn try_conditional(&mut self, taken: bool, ip: u64) -> bool {
+    pub fn try_conditional_branch(&mut self, taken: bool, ip: u64) -> bool {
         if self.try_quiet_branch(1, taken, ip) {
             return true;
         }
@@ -62,7 +62,7 @@ impl Unit {
 
     /// Handles a near RET that is one more TNT bit; otherwise changes nothing and returns false.
     #[inline(always)]
-    pub fn try_compressed_ret(&mut self, target: u64) -> bool {
+    pub fn try_compressed_return(&mut self, target: u64) -> bool {
         let quiet =
             self.ret_stack.top_entry() == Some(target) && self.try_quiet_branch(1, true, target);
         if quiet {
@@ -75,31 +75,31 @@ impl Unit {
     #[inline(always)]
     pub fn conditional(&mut self, next_ip: u64, target: u64, taken: bool) {
         if !self.core.plain {
-            return self.conditional_filtered(next_ip, target, taken);
+            return self.apply_conditional_branch_with_ranges(next_ip, target, taken);
         }
         self.core.ip = if taken { target } else { next_ip };
         if self.add_tnt_bit(taken) {
-            self.end_event();
+            self.finish_event();
         }
     }
 
     /// Direct JMP: a decoder finds the target in the code.
     #[inline(always)]
     pub fn jump(&mut self, target: u64) {
-        if self.land_at(target, false) && !self.core.plain {
-            self.end_event();
+        if self.arrive_at_branch_target(target, false) && !self.core.plain {
+            self.finish_event();
         }
     }
 
     /// Direct CALL. One with displacement 0 (`target` is `next_ip`) expects no RET.
     #[inline(always)]
     pub fn call(&mut self, next_ip: u64, target: u64) {
-        if self.land_at(target, false) {
+        if self.arrive_at_branch_target(target, false) {
             if target != next_ip {
                 self.ret_stack.push(next_ip);
             }
             if !self.core.plain {
-                self.end_event();
+                self.finish_event();
             }
         }
     }
@@ -107,71 +107,71 @@ impl Unit {
     /// Indirect JMP.
     #[inline(always)]
     pub fn indirect_jump(&mut self, target: u64) {
-        if self.land_at(target, false) {
-            self.send_tip(target);
+        if self.arrive_at_branch_target(target, false) {
+            self.put_tip_for_target(target);
         }
     }
 
     /// Indirect CALL.
     #[inline(always)]
     pub fn indirect_call(&mut self, next_ip: u64, target: u64) {
-        if self.land_at(target, false) {
+        if self.arrive_at_branch_target(target, false) {
             self.ret_stack.push(next_ip);
-            self.send_tip(target);
+            self.put_tip_for_target(target);
         }
     }
 
     /// Near RET: a taken TNT bit if it returns to a CALL that the decoder remembers, otherwise a TIP.
     #[inline(always)]
     pub fn ret(&mut self, target: u64) {
-        if !self.land_at(target, false) {
+        if !self.arrive_at_branch_target(target, false) {
             return;
         }
         if self.ret_stack.pop() == Some(target) {
             self.add_tnt_bit(true);
-            self.end_event();
+            self.finish_event();
         } else {
-            self.send_tip(target);
+            self.put_tip_for_target(target);
         }
     }
 
     /// Moves to the target of a taken branch. Returns whether its ordinary packet follows: PacketEn was and stays 1.
     #[inline(always)]
-    fn land_at(&mut self, target: u64, conditional: bool) -> bool {
+    fn arrive_at_branch_target(&mut self, target: u64, conditional: bool) -> bool {
         self.core.ip = target;
         if self.core.plain {
             return true;
         }
         if self.core.context_en && !self.core.filter_en && self.ranges.is_far_from(target) {
-            self.end_event();
+            self.finish_event();
             return false;
         }
-        self.land_at_filtered(target, conditional)
+        self.arrive_at_branch_target_with_ranges(target, conditional)
     }
 
     #[inline(never)]
-    fn conditional_filtered(&mut self, next_ip: u64, target: u64, taken: bool) {
+    fn apply_conditional_branch_with_ranges(&mut self, next_ip: u64, target: u64, taken: bool) {
         if !taken {
             self.core.ip = next_ip;
             if !self.core.packet_en {
                 return;
             }
             self.add_tnt_bit(false);
-        } else if self.land_at(target, true) {
+        } else if self.arrive_at_branch_target(target, true) {
             self.add_tnt_bit(true);
         } else {
             return;
         }
-        self.end_event();
+        self.finish_event();
     }
 
     #[inline(never)]
-    fn land_at_filtered(&mut self, target: u64, conditional: bool) -> bool {
+    fn arrive_at_branch_target_with_ranges(&mut self, target: u64, conditional: bool) -> bool {
         if !self.core.trigger_en || !self.core.context_en {
             return false;
         }
         let was = self.core.packet_en;
-        if !self.ranges.is_used() {
+        if !self.ranges.has_ranges() {
             return was;
         }
         let stops = self.update_enables(target);
@@ -191,7 +191,7 @@ impl Unit {
         if stops {
             self.stop_trace();
         }
-        self.end_event();
+        self.finish_event();
         false
     }
 
@@ -214,11 +214,11 @@ impl Unit {
     }
 
     #[inline(always)]
-    fn send_tip(&mut self, target: u64) {
+    fn put_tip_for_target(&mut self, target: u64) {
         self.flush_tnt();
         self.put_cyc_if_due();
         self.put_tip(target);
-        self.end_event();
+        self.finish_event();
     }
 }
 
@@ -229,7 +229,7 @@ const RESULTS: u32 = 6;
 /// bits would overflow.
 const TNT_LIMIT: u64 = 1 << 60;
 
-/// The return addresses that a decoder remembers, for calls and returns among `Unit::add_tnt_bits`.
+/// The return addresses that a decoder remembers, for calls and returns among `TraceUnit::add_tnt_bits`.
 pub struct CallTracker<'a>(&'a mut ReturnStack);
 
 impl CallTracker<'_> {
@@ -252,7 +252,7 @@ impl CallTracker<'_> {
     }
 }
 
-impl Unit {
+impl TraceUnit {
     /// Returns how many TNT bits `add_tnt_bits` may take before other packets are due.
     #[inline(always)]
     pub fn room_for_tnt_bits(&self) -> usize {
@@ -262,7 +262,7 @@ impl Unit {
         self.attention.saturating_sub(self.buffer.position() + 1)
     }
 
-    /// Adds TNT bits of at most `room` blocks, before `quiet_until_clock`. For each block, `next` returns a number of
+    /// Adds TNT bits of at most `room` blocks, before `next_packet_clock`. For each block, `next` returns a number of
     /// bits (0 to 4) and their values, the last one lowest; it reports calls and returns to the tracker. Returns the
     /// total number of bits. The caller sets the IP afterwards (`set_ip`). No jump depends on the values of the bits,
     /// which cannot be predicted.
@@ -277,16 +277,16 @@ impl Unit {
         }
         let before = self.core.tnt;
         let (mut tnt, mut size) = (before, 0);
-        let bytes = self.buffer.reserve(room);
+        let bytes = self.buffer.reserve_bytes(room);
         let mut calls = CallTracker(&mut self.ret_stack);
         while let Some((results, taken)) = next(&mut calls) {
             tnt = tnt << (results & 7) | taken;
             if tnt >= TNT_LIMIT {
-                tnt = put_full(tnt, bytes, &mut size);
+                tnt = put_full_tnt_packets(tnt, bytes, &mut size);
             }
         }
-        self.core.tnt = put_full(tnt, bytes, &mut size);
-        self.buffer.advance(size);
+        self.core.tnt = put_full_tnt_packets(tnt, bytes, &mut size);
+        self.buffer.advance_position(size);
         6 * size as u64 + u64::from(before.leading_zeros())
             - u64::from(self.core.tnt.leading_zeros())
     }
@@ -300,7 +300,7 @@ impl Unit {
 
 /// Stores the bits below a stop bit as full packets, first bits first. Returns those that are left, with a stop bit.
 #[inline(always)]
-fn put_full(tnt: u64, bytes: &mut [u8], size: &mut usize) -> u64 {
+fn put_full_tnt_packets(tnt: u64, bytes: &mut [u8], size: &mut usize) -> u64 {
     let mut waiting = tnt.ilog2();
     while waiting >= RESULTS {
         waiting -= RESULTS;
@@ -315,7 +315,7 @@ fn put_full(tnt: u64, bytes: &mut [u8], size: &mut usize) -> u64 {
 /// The kernel is never traced, so its IP does not matter.
 const KERNEL: u64 = 0;
 
-impl Unit {
+impl TraceUnit {
     /// Far JMP, CALL, RET or IRET that stays in user mode.
     pub fn emit_far_branch(&mut self, target: u64) {
         self.emit_transfer(target, self.core.user, None);
@@ -382,6 +382,6 @@ impl Unit {
         if stops {
             self.stop_trace();
         }
-        self.end_event();
+        self.finish_event();
     }
 }

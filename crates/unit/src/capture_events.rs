@@ -3,7 +3,7 @@
 //! and in, which puts an exact TSC into the stream.
 
 use crate::error::Error;
-use crate::unit::Unit;
+use crate::unit::TraceUnit;
 
 use rtit_events::flag;
 pub use rtit_events::{EventKind, RECORD_SIZE};
@@ -51,7 +51,7 @@ impl CaptureEvent {
 /// Instructions for which a thread in the kernel counts as scheduled.
 const LONGEST_SCHEDULED: u64 = 4096;
 
-impl Unit {
+impl TraceUnit {
     /// Applies the capture events of one thread, records of `RECORD_SIZE` bytes. Skips those that emit no packets.
     ///
     /// # Errors `Error::TruncatedRecord`; `Error::Record` with the cause. The records before the bad one have been
@@ -74,12 +74,12 @@ impl Unit {
 
     /// Applies one event, at its clock.
     ///
-    /// # Errors As `Unit::advance_clock`.
+    /// # Errors As `TraceUnit::advance_clock`.
     pub fn apply_event(&mut self, event: &CaptureEvent) -> Result<(), Error> {
         if event.kind as u8 <= EventKind::Far as u8 {
             self.advance_clock(event.clock)?;
         } else if event.kind as u8 <= EventKind::Exit as u8 {
-            self.wait_until(event.clock)?;
+            self.advance_clock_until(event.clock)?;
         }
         match event.kind {
             EventKind::Conditional => {
@@ -99,9 +99,10 @@ impl Unit {
             EventKind::Interrupt => self.interrupt(event.ip),
             EventKind::Fault => self.exception(event.ip),
             EventKind::SoftInt => self.software_interrupt(event.ip),
-            EventKind::Resume => self.switch_in(event.target),
-            EventKind::Switch => self
-                .switch_out_and_in((event.flags & flag::SWITCH_IN_USER != 0).then_some(event.ip)),
+            EventKind::Resume => self.switch_thread_in(event.target),
+            EventKind::Switch => self.switch_thread_out_and_in(
+                (event.flags & flag::SWITCH_IN_USER != 0).then_some(event.ip),
+            ),
             EventKind::Exit => self.disable_tracing(),
             EventKind::Thread
             | EventKind::Exec
@@ -115,10 +116,10 @@ impl Unit {
     }
 
     /// Advances the clock, as `advance_clock`. A thread that stays in the kernel for more than `LONGEST_SCHEDULED` was
-    /// switched out on entry: TraceEn is 0 until `switch_in`, so that waiting emits no timing packets.
+    /// switched out on entry: TraceEn is 0 until `switch_thread_in`, so that waiting emits no timing packets.
     ///
-    /// # Errors As `Unit::advance_clock`.
-    pub fn wait_until(&mut self, clock: u64) -> Result<(), Error> {
+    /// # Errors As `TraceUnit::advance_clock`.
+    pub fn advance_clock_until(&mut self, clock: u64) -> Result<(), Error> {
         if !self.core.user && clock.saturating_sub(self.clock_in_instructions()) > LONGEST_SCHEDULED
         {
             self.disable_tracing();
@@ -127,14 +128,14 @@ impl Unit {
     }
 
     /// Continues, or starts, user code at `target`.
-    pub fn switch_in(&mut self, target: u64) {
+    pub fn switch_thread_in(&mut self, target: u64) {
         self.enable_unless_stopped();
         self.resume_user_code(target);
     }
 
     /// Switches the thread out and in, before the instruction at `ip` in user mode or in the kernel. New address ranges
     /// take effect.
-    pub fn switch_out_and_in(&mut self, ip: Option<u64>) {
+    pub fn switch_thread_out_and_in(&mut self, ip: Option<u64>) {
         if let Some(ip) = ip {
             self.interrupt(ip);
         }

@@ -12,7 +12,7 @@
 //!
 //! A PSB resets all three, so that a decoder can start there.
 
-use crate::packet_bytes::ip_form;
+use crate::packet_bytes::ip_header_bits_and_size;
 use crate::settings::IpCompression;
 
 /// CALLs that a decoder remembers.
@@ -30,7 +30,7 @@ impl IpCompressionTable {
             IpCompression::Sext48Only => &[3, 6],
             IpCompression::Bdw => &[1, 2, 3, 6],
         };
-        let mut forms = [ip_form(6); 8];
+        let mut forms = [ip_header_bits_and_size(6); 8];
         for (index, form) in forms.iter_mut().enumerate() {
             let (equal, canonical) = (index >> 1, index & 1 == 1);
             let fits = |code: u8| match code {
@@ -41,7 +41,7 @@ impl IpCompressionTable {
                 _ => true,
             };
             if let Some(code) = in_use.iter().find(|code| fits(**code)) {
-                *form = ip_form(*code);
+                *form = ip_header_bits_and_size(*code);
             }
         }
         IpCompressionTable(forms)
@@ -50,7 +50,7 @@ impl IpCompressionTable {
     /// Returns the bits for the header byte and the size of the payload. `differs` is the IP XOR LastIP; all ones if
     /// there is no LastIP.
     #[inline(always)]
-    pub(crate) fn form_for(&self, ip: u64, differs: u64) -> (u8, u8) {
+    pub(crate) fn encoding_for_ip(&self, ip: u64, differs: u64) -> (u8, u8) {
         let equal = (differs.leading_zeros() as usize >> 4).min(3);
         let canonical = usize::from((ip as i64) << 16 >> 16 == ip as i64);
         self.0[(equal << 1 | canonical) & 7]
@@ -121,14 +121,14 @@ impl ReturnStack {
 mod tests {
     use super::*;
 
-    fn form(policy: IpCompression, ip: u64, last: u64) -> (u8, u8) {
-        let (bits, size) = IpCompressionTable::new(policy).form_for(ip, ip ^ last);
+    fn ip_encoding(policy: IpCompression, ip: u64, last: u64) -> (u8, u8) {
+        let (bits, size) = IpCompressionTable::new(policy).encoding_for_ip(ip, ip ^ last);
         (bits >> 5, size)
     }
 
     #[test]
-    fn shortest_takes_the_first_that_fits() {
-        let shortest = |ip, last| form(IpCompression::Shortest, ip, last);
+    fn shortest_policy_takes_the_first_encoding_that_fits() {
+        let shortest = |ip, last| ip_encoding(IpCompression::Shortest, ip, last);
         assert_eq!(shortest(0x7fff_1234_5678, 0x7fff_1234_5678), (1, 2));
         assert_eq!(shortest(0x7fff_1234_5678, 0x7fff_1234_0000), (1, 2));
         assert_eq!(shortest(0x7fff_1234_5678, 0x7fff_0000_0000), (2, 4));
@@ -139,18 +139,21 @@ mod tests {
     }
 
     #[test]
-    fn other_policies_leave_encodings_out() {
-        assert_eq!(form(IpCompression::None, 5, 5), (6, 8));
-        assert_eq!(form(IpCompression::Sext48Only, 5, 5), (3, 6));
-        assert_eq!(form(IpCompression::Bdw, 0x8000_0000_0000, 0x1), (6, 8));
+    fn other_policies_leave_out_encodings() {
+        assert_eq!(ip_encoding(IpCompression::None, 5, 5), (6, 8));
+        assert_eq!(ip_encoding(IpCompression::Sext48Only, 5, 5), (3, 6));
         assert_eq!(
-            form(IpCompression::Bdw, 0x8000_0000_0000, 0x8000_0000_0001),
+            ip_encoding(IpCompression::Bdw, 0x8000_0000_0000, 0x1),
+            (6, 8)
+        );
+        assert_eq!(
+            ip_encoding(IpCompression::Bdw, 0x8000_0000_0000, 0x8000_0000_0001),
             (1, 2)
         );
     }
 
     #[test]
-    fn a_full_stack_drops_its_oldest() {
+    fn full_return_stack_drops_its_oldest_entry() {
         let mut stack = ReturnStack::new(3);
         (1..=70).for_each(|ip| stack.push(ip));
         assert_eq!(stack.to_vec(), [68, 69, 70]);

@@ -2,13 +2,13 @@
 //! Python.
 //!
 //! For the same events and settings it emits the same bytes as the reference unit in `rtit.unit`, fast enough to run
-//! inside an emulator. Each thread has a `Unit` of its own.
+//! inside an emulator. Each thread has a `TraceUnit` of its own.
 //!
 //! ```
-//! use rtit_unit::{Settings, Unit};
+//! use rtit_unit::{Settings, TraceUnit};
 //!
-//! let mut unit = Unit::new(&Settings::default())?;
-//! unit.switch_in(0x40_1000); // user code begins
+//! let mut unit = TraceUnit::new(&Settings::default())?;
+//! unit.switch_thread_in(0x40_1000); // user code begins
 //! unit.advance_clock(3)?; // the third instruction is
 //! unit.conditional(0x40_1008, 0x40_1000, true); // a taken branch
 //! unit.advance_clock(4)?;
@@ -41,4 +41,4 @@ pub use error::Error;
 pub use saved_state::{CoreState, SavedState};
 pub use settings::{LegalChoices, OutputRegion, Settings, TimeModel};
 pub use tracing_control::{AddressRange, RangeKind};
-pub use unit::Unit;
+pub use unit::TraceUnit;

@@ -49,7 +49,7 @@ pub(crate) const MODE_EXEC_64: ShortPacket =
 pub(crate) const MODE_TSX: ShortPacket = (header_word(Kind::ModeTsx), packet_size(Kind::ModeTsx));
 
 /// Returns the bits that IPBytes adds to the header byte of an IP packet, and the size of the payload.
-pub(crate) const fn ip_form(ip_bytes: u8) -> (u8, u8) {
+pub(crate) const fn ip_header_bits_and_size(ip_bytes: u8) -> (u8, u8) {
     let bytes = match IP_PAYLOAD[ip_bytes as usize & 7] {
         Some(bytes) => bytes,
         None => 0,
@@ -136,14 +136,14 @@ impl PacketBuffer {
 
     #[inline(always)]
     pub(crate) fn put_packet(&mut self, (word, size): ShortPacket) {
-        self.next_slot()[..8].copy_from_slice(&word.to_le_bytes());
+        self.next_packet_slot()[..8].copy_from_slice(&word.to_le_bytes());
         self.position += size;
     }
 
     /// Stores `first`, then the `size` low bytes of `word`.
     #[inline(always)]
     pub(crate) fn put_ip_packet(&mut self, first: u8, word: u64, size: u8) {
-        let slot = self.next_slot();
+        let slot = self.next_packet_slot();
         slot[0] = first;
         slot[1..9].copy_from_slice(&word.to_le_bytes());
         self.position += 1 + usize::from(size);
@@ -151,12 +151,12 @@ impl PacketBuffer {
 
     pub(crate) fn put_bytes(&mut self, bytes: &[u8]) {
         for part in bytes.chunks(SLOT) {
-            self.next_slot()[..part.len()].copy_from_slice(part);
+            self.next_packet_slot()[..part.len()].copy_from_slice(part);
             self.position += part.len();
         }
     }
 
-    pub(crate) fn truncate(&mut self, position: usize) {
+    pub(crate) fn truncate_packets(&mut self, position: usize) {
         self.position = self.position.min(position);
     }
 
@@ -168,9 +168,9 @@ impl PacketBuffer {
         gone
     }
 
-    /// Reserves `size` bytes after the position; `advance` counts those that were used.
+    /// Reserves `size` bytes after the position; `advance_position` counts those that were used.
     #[inline(always)]
-    pub(crate) fn reserve(&mut self, size: usize) -> &mut [u8] {
+    pub(crate) fn reserve_bytes(&mut self, size: usize) -> &mut [u8] {
         while self.bytes.len() < self.position + size + SLOT {
             self.grow_buffer();
         }
@@ -178,7 +178,7 @@ impl PacketBuffer {
     }
 
     #[inline(always)]
-    pub(crate) fn advance(&mut self, size: usize) {
+    pub(crate) fn advance_position(&mut self, size: usize) {
         self.position += size;
     }
 
@@ -189,7 +189,7 @@ impl PacketBuffer {
     }
 
     #[inline(always)]
-    fn next_slot(&mut self) -> &mut [u8] {
+    fn next_packet_slot(&mut self) -> &mut [u8] {
         if !self.has_room() {
             self.grow_buffer();
         }

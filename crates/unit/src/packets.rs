@@ -8,9 +8,9 @@ use crate::packet_bytes::{
     TIP_PGE, TRACE_STOP,
 };
 use crate::settings::{PsbPart, TntForm};
-use crate::unit::Unit;
+use crate::unit::TraceUnit;
 
-impl Unit {
+impl TraceUnit {
     /// Emits the pending TNT bits.
     #[inline(always)]
     pub(crate) fn flush_tnt(&mut self) {
@@ -28,7 +28,7 @@ impl Unit {
 
     #[inline(always)]
     pub(crate) fn put_tip(&mut self, target: u64) {
-        self.ip_packet(TIP, target);
+        self.put_packet_with_ip(TIP, target);
     }
 
     /// Emits TIP.PGE, after a MODE.Exec if the decoder may not know the mode. Only CALLs after it are remembered for
@@ -38,7 +38,7 @@ impl Unit {
             self.put_mode_exec();
         }
         self.ret_stack.clear();
-        self.ip_packet(TIP_PGE, ip);
+        self.put_packet_with_ip(TIP_PGE, ip);
     }
 
     /// Emits TIP.PGD. Without a target its IP is suppressed.
@@ -46,12 +46,12 @@ impl Unit {
         self.ret_stack.clear();
         match target {
             None => self.buffer.put_packet(PGD_SUPPRESSED),
-            Some(ip) => self.ip_packet(TIP_PGD, ip),
+            Some(ip) => self.put_packet_with_ip(TIP_PGD, ip),
         }
     }
 
     pub(crate) fn put_fup(&mut self, ip: u64) {
-        self.ip_packet(FUP, ip);
+        self.put_packet_with_ip(FUP, ip);
     }
 
     pub(crate) fn put_mode_exec(&mut self) {
@@ -64,13 +64,13 @@ impl Unit {
     }
 
     #[inline(always)]
-    fn ip_packet(&mut self, header: u8, ip: u64) {
+    fn put_packet_with_ip(&mut self, header: u8, ip: u64) {
         let core = &mut self.core;
         let differs = match core.last_ip_known {
             true => ip ^ core.last_ip,
             false => u64::MAX,
         };
-        let (bits, size) = self.config.ip_table.form_for(ip, differs);
+        let (bits, size) = self.config.ip_table.encoding_for_ip(ip, differs);
         self.buffer.put_ip_packet(header | bits, ip, size);
         core.last_ip = ip;
         core.last_ip_known = true;

@@ -78,7 +78,7 @@ impl Default for CoreState {
     }
 }
 
-/// The result of `Unit::save_state`, without the packets that have not been taken.
+/// The result of `TraceUnit::save_state`, without the packets that have not been taken.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SavedState {
     pub core: CoreState,

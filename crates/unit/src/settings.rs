@@ -1,5 +1,5 @@
 //! The settings of a unit: IA32_RTIT_CTL, clocks, the choices that the chapter leaves open, and the end of the output.
-//! `Settings::set` takes them by name, for command lines and other languages.
+//! `Settings::set_by_name` takes them by name, for command lines and other languages.
 
 use std::str::FromStr;
 
@@ -211,7 +211,7 @@ impl Settings {
         let unsupported = self.ctl & !ctl::SUPPORTED;
         let expected = "a value of IA32_RTIT_CTL without TraceEn, ADDRn_CFG, output scheme and bits that user mode \
                         does not have";
-        check(
+        check_setting(
             "ctl",
             &format!("{unsupported:#x}"),
             unsupported == 0,
@@ -223,13 +223,13 @@ impl Settings {
             OutputRegion::Circular(size) => check_range("circular", size, 128, largest)?,
             OutputRegion::Stop(size) => check_range("stop", size, 1, largest)?,
         }
-        self.parameters.check()?;
-        self.time.check()
+        self.parameters.check_choices()?;
+        self.time.check_time_model()
     }
 }
 
 impl LegalChoices {
-    fn check(&self) -> Result<(), Error> {
+    fn check_choices(&self) -> Result<(), Error> {
         check_range(
             "tnt_flush",
             self.tnt_flush,
@@ -248,7 +248,7 @@ impl LegalChoices {
         )?;
         let order = &self.psb_plus_order;
         let once = (0..6).all(|at| !order[at + 1..].contains(&order[at]));
-        check(
+        check_setting(
             "psb_plus_order",
             &format!("{order:?}"),
             once,
@@ -258,7 +258,7 @@ impl LegalChoices {
 }
 
 impl TimeModel {
-    fn check(&self) -> Result<(), Error> {
+    fn check_time_model(&self) -> Result<(), Error> {
         let limit = u32::MAX.into();
         check_range("cpi", self.cpi, 1, limit)?;
         check_range("tsc_start", self.tsc_start, 0, 1 << 57)?;
@@ -274,17 +274,17 @@ impl TimeModel {
         // The bus frequency is nominal: real processors differ by up to 0.5 %.
         let agree = crystal.abs_diff(nominal) * 100 <= nominal && bus > 0;
         let expected = "such that crystal and bus give one TSC";
-        check("crystal_hz", &self.crystal_hz.to_string(), agree, expected)
+        check_setting("crystal_hz", &self.crystal_hz.to_string(), agree, expected)
     }
 }
 
 fn check_range(name: &str, value: impl Into<u64>, low: u64, high: u64) -> Result<(), Error> {
     let value = value.into();
     let fits = (low..=high).contains(&value);
-    check(name, &value.to_string(), fits, &format!("{low} to {high}"))
+    check_setting(name, &value.to_string(), fits, &format!("{low} to {high}"))
 }
 
-fn check(name: &str, value: &str, fits: bool, expected: &str) -> Result<(), Error> {
+fn check_setting(name: &str, value: &str, fits: bool, expected: &str) -> Result<(), Error> {
     if fits {
         return Ok(());
     }
@@ -304,11 +304,11 @@ impl Settings {
     ///
     /// # Errors `Error::UnknownSetting`, and `Error::Setting` for a text that is no value of the setting.
     /// `Settings::check_settings` checks limits.
-    pub fn set(&mut self, name: &str, text: &str) -> Result<(), Error> {
+    pub fn set_by_name(&mut self, name: &str, text: &str) -> Result<(), Error> {
         let (time, parameters) = (&mut self.time, &mut self.parameters);
         match name {
             "ctl" => self.ctl = parse_number(name, text)?,
-            "psb_cyc" => self.psb_cyc = parse_switch(name, text)?,
+            "psb_cyc" => self.psb_cyc = parse_bool(name, text)?,
             "circular" => self.output = OutputRegion::Circular(parse_number(name, text)?),
             "stop" => self.output = OutputRegion::Stop(parse_number(name, text)?),
             "cpi" => time.cpi = parse_number(name, text)?,
@@ -328,13 +328,13 @@ impl Settings {
                 parameters.ip_compression = parse_choice(name, text, IP_COMPRESSIONS)?;
             }
             "compress_after_psb" => {
-                parameters.compress_after_psb = parse_switch(name, text)?;
+                parameters.compress_after_psb = parse_bool(name, text)?;
             }
             "ret_compression_depth" => {
                 parameters.ret_compression_depth = parse_number(name, text)?;
             }
             "modeexec_suppress" => {
-                parameters.modeexec_suppress = parse_switch(name, text)?;
+                parameters.modeexec_suppress = parse_bool(name, text)?;
             }
             "tracestop_pgd_ip" => {
                 let choices = &[("target", true), ("suppressed", false)];
@@ -346,7 +346,7 @@ impl Settings {
             "psb_delay" => parameters.psb_delay = parse_number(name, text)?,
             "psb_plus_order" => parameters.psb_plus_order = parse_psb_plus_order(name, text)?,
             "psb_counts_itself" => {
-                parameters.psb_counts_itself = parse_switch(name, text)?;
+                parameters.psb_counts_itself = parse_bool(name, text)?;
             }
             "cyc_counter_bits" => parameters.cyc_counter_bits = parse_number(name, text)?,
             "cyc_max_bytes" => parameters.cyc_max_bytes = parse_number(name, text)?,
@@ -415,7 +415,7 @@ fn parse_signed(name: &str, text: &str) -> Result<i64, Error> {
         .map_err(|_| invalid_setting(name, text, "a number of 64 bits with sign".into()))
 }
 
-fn parse_switch(name: &str, text: &str) -> Result<bool, Error> {
+fn parse_bool(name: &str, text: &str) -> Result<bool, Error> {
     parse_choice(name, &text.to_ascii_lowercase(), SWITCHES)
 }
 

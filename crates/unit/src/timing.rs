@@ -5,20 +5,20 @@ use crate::error::Error;
 use crate::packet_bytes;
 use crate::saved_state::NEVER;
 use crate::settings::TimeModel;
-use crate::unit::Unit;
+use crate::unit::TraceUnit;
 
-impl Unit {
+impl TraceUnit {
     /// Sets the clock: `clock` instructions have retired. Emits the timing packets that are due until then.
     ///
     /// # Errors `Error::ClockWentBack`; `Error::ClockTooHigh`. Nothing has changed then.
     #[inline(always)]
     pub fn advance_clock(&mut self, clock: u64) -> Result<(), Error> {
         if clock > self.clocks.limit {
-            return Err(self.clock_too_high(clock));
+            return Err(self.clock_too_high_error(clock));
         }
         let cycle = clock * self.clocks.cpi;
         if cycle < self.core.cycle {
-            return Err(self.clock_went_back(clock));
+            return Err(self.clock_went_back_error(clock));
         }
         if cycle < self.core.due {
             self.core.cycle = cycle;
@@ -30,14 +30,14 @@ impl Unit {
     #[cold]
     fn advance_past_due(&mut self, clock: u64, cycle: u64) -> Result<(), Error> {
         if cycle - self.core.cycle > self.config.longest_gap {
-            return Err(self.clock_too_high(clock));
+            return Err(self.clock_too_high_error(clock));
         }
         self.send_timing_until(cycle);
         // Between two events the IP is unknown: a PSB+ that needs it waits for the next event.
         if self.core.packet_en {
-            self.account_output();
+            self.account_for_output();
         } else {
-            self.end_event();
+            self.finish_event();
         }
         Ok(())
     }
@@ -48,14 +48,14 @@ impl Unit {
     }
 
     #[cold]
-    fn clock_too_high(&self, clock: u64) -> Error {
+    fn clock_too_high_error(&self, clock: u64) -> Error {
         let limit = self.core.cycle.saturating_add(self.config.longest_gap) / self.clocks.cpi;
         let limit = limit.min(self.clocks.limit);
         Error::ClockTooHigh { clock, limit }
     }
 
     #[cold]
-    fn clock_went_back(&self, clock: u64) -> Error {
+    fn clock_went_back_error(&self, clock: u64) -> Error {
         let was = self.clock_in_instructions();
         Error::ClockWentBack { clock, was }
     }
@@ -68,7 +68,7 @@ impl Unit {
             self.core.cyc_due = cycle;
         }
         if self.config.mtc_en {
-            self.core.mtc_index = self.clocks.always_running_timer(cycle) >> self.config.mtc_shift;
+            self.core.mtc_index = self.clocks.art_at_cycle(cycle) >> self.config.mtc_shift;
             self.compute_next_mtc();
         }
         self.schedule_timing();
@@ -135,11 +135,11 @@ impl Unit {
         }
         let cycle = self.core.cycle;
         self.buffer
-            .put_packet(packet_bytes::tsc_packet(self.clocks.tsc(cycle)));
+            .put_packet(packet_bytes::tsc_packet(self.clocks.tsc_at_cycle(cycle)));
         if self.config.mtc_en {
             let (art, ticks) = (
-                self.clocks.always_running_timer(cycle),
-                self.clocks.fast_counter(cycle),
+                self.clocks.art_at_cycle(cycle),
+                self.clocks.fast_counter_at_cycle(cycle),
             );
             self.buffer.put_packet(packet_bytes::tma_packet(art, ticks));
         }
@@ -152,7 +152,7 @@ impl Unit {
 
     fn compute_next_mtc(&mut self) {
         self.core.mtc_index = self.core.mtc_index.wrapping_add(1);
-        self.core.next_mtc = self.mtc_cycle(self.core.mtc_index);
+        self.core.next_mtc = self.cycle_of_mtc(self.core.mtc_index);
     }
 
     /// Computes the next MTC from the last one, mostly without a division.
@@ -167,8 +167,9 @@ impl Unit {
     }
 
     /// Returns the cycle at which the ART has counted `index` MTC periods.
-    pub(crate) fn mtc_cycle(&self, index: u64) -> u64 {
-        self.clocks.cycle_of_art(index << self.config.mtc_shift)
+    pub(crate) fn cycle_of_mtc(&self, index: u64) -> u64 {
+        self.clocks
+            .first_cycle_of_art(index << self.config.mtc_shift)
     }
 
     pub(crate) fn schedule_timing(&mut self) {
@@ -187,9 +188,9 @@ const TICK_LIMIT: u64 = 1 << 58;
 
 /// The clocks, all of which follow from the core cycle.
 #[derive(Clone)]
-pub(crate) struct Clocks {
+pub(crate) struct ProcessorClocks {
     pub(crate) cpi: u64,
-    /// The highest clock that `Unit::advance_clock` accepts, in retired instructions.
+    /// The highest clock that `TraceUnit::advance_clock` accepts, in retired instructions.
     pub(crate) limit: u64,
     tsc_start: u64,
     tsc_adjust: i64,
@@ -199,13 +200,13 @@ pub(crate) struct Clocks {
     core_ratio: u64,
 }
 
-impl Clocks {
+impl ProcessorClocks {
     /// Creates the clocks of a validated model: no divisor is 0.
-    pub(crate) fn new(time: &TimeModel) -> Clocks {
+    pub(crate) fn new(time: &TimeModel) -> ProcessorClocks {
         let ticks = TICK_LIMIT.saturating_sub(time.tsc_start);
         let (own, core) = (time.max_non_turbo_ratio.into(), time.core_ratio.into());
         let cycles = mul_div_floor(ticks, core, own).min(CYCLE_LIMIT);
-        Clocks {
+        ProcessorClocks {
             cpi: time.cpi.into(),
             limit: cycles / u64::from(time.cpi),
             tsc_start: time.tsc_start,
@@ -218,39 +219,39 @@ impl Clocks {
     }
 
     /// Returns ticks at the TSC's rate, without the software offset.
-    fn unadjusted_tsc(&self, cycle: u64) -> u64 {
+    fn unadjusted_tsc_at_cycle(&self, cycle: u64) -> u64 {
         self.tsc_start + cycle * self.max_non_turbo_ratio / self.core_ratio
     }
 
-    pub(crate) fn tsc(&self, cycle: u64) -> u64 {
-        self.unadjusted_tsc(cycle)
+    pub(crate) fn tsc_at_cycle(&self, cycle: u64) -> u64 {
+        self.unadjusted_tsc_at_cycle(cycle)
             .wrapping_add_signed(self.tsc_adjust)
     }
 
     /// Returns the Always Running Timer.
-    pub(crate) fn always_running_timer(&self, cycle: u64) -> u64 {
-        mul_div_floor(self.unadjusted_tsc(cycle), self.denominator, self.numerator)
+    pub(crate) fn art_at_cycle(&self, cycle: u64) -> u64 {
+        mul_div_floor(
+            self.unadjusted_tsc_at_cycle(cycle),
+            self.denominator,
+            self.numerator,
+        )
     }
 
     /// Returns ticks since the last edge of the crystal clock.
-    pub(crate) fn fast_counter(&self, cycle: u64) -> u64 {
-        self.unadjusted_tsc(cycle)
-            - mul_div_ceil(
-                self.always_running_timer(cycle),
-                self.numerator,
-                self.denominator,
-            )
+    pub(crate) fn fast_counter_at_cycle(&self, cycle: u64) -> u64 {
+        self.unadjusted_tsc_at_cycle(cycle)
+            - mul_div_ceil(self.art_at_cycle(cycle), self.numerator, self.denominator)
     }
 
-    /// Returns the first cycle at which the ART has reached `always_running_timer`, at or after the start.
-    pub(crate) fn cycle_of_art(&self, art: u64) -> u64 {
+    /// Returns the first cycle at which the ART has reached `art`, at or after the start.
+    pub(crate) fn first_cycle_of_art(&self, art: u64) -> u64 {
         let ticks = mul_div_ceil(art, self.numerator, self.denominator);
         let own = ticks.saturating_sub(self.tsc_start);
         mul_div_ceil(own, self.core_ratio, self.max_non_turbo_ratio)
     }
 
     /// Returns the cycles of `clocks` ART clocks, if that number is constant.
-    pub(crate) fn cycles_of_art(&self, clocks: u64) -> Option<u64> {
+    pub(crate) fn cycles_of_art_clocks(&self, clocks: u64) -> Option<u64> {
         let ticks = mul_div_exact(clocks, self.numerator, self.denominator)?;
         mul_div_exact(ticks, self.core_ratio, self.max_non_turbo_ratio)
     }

@@ -1,16 +1,16 @@
 //! Enables and disables tracing, ends events, and emits PSB by byte count (sections 33.2.8.3 and 33.4.2.17); internal
 //! buffer overflow (33.3.8 and 33.4.2.16); IP filtering and TraceStop ranges (33.2.5.3).
 //!
-//! PacketEn is derived from TriggerEn, ContextEn, FilterEn and BranchEn. `end_event` ends each event: it is one
-//! comparison with `Unit::attention`, the buffer position at which a PSB is due or a region ends.
+//! PacketEn is derived from TriggerEn, ContextEn, FilterEn and BranchEn. `finish_event` ends each event: it is one
+//! comparison with `TraceUnit::attention`, the buffer position at which a PSB is due or a region ends.
 
 use crate::error::Error;
 use crate::packet_bytes::OVF;
 use crate::saved_state::CoreState;
 use crate::settings::{OutputRegion, PsbOnEnable};
-use crate::unit::Unit;
+use crate::unit::TraceUnit;
 
-impl Unit {
+impl TraceUnit {
     /// Sets TraceEn; does nothing if it is set.
     pub fn enable_tracing(&mut self) {
         if self.core.trace_en {
@@ -54,7 +54,7 @@ impl Unit {
             self.put_enable_packets(stops);
         }
         self.update_attention();
-        self.end_event();
+        self.finish_event();
     }
 
     /// Clears TraceEn; does nothing if it is clear.
@@ -73,7 +73,7 @@ impl Unit {
             }
             self.clear_trigger_en();
         }
-        self.end_event();
+        self.finish_event();
         self.core.trace_en = false;
     }
 
@@ -133,21 +133,21 @@ impl Unit {
 
     /// Ends an event: accounts for its packets, and emits a PSB+ if the byte count requires one.
     #[inline(always)]
-    pub(crate) fn end_event(&mut self) {
+    pub(crate) fn finish_event(&mut self) {
         if self.buffer.position() >= self.attention {
-            self.commit_with_checks();
+            self.commit_event_with_checks();
         }
     }
 
     #[cold]
-    fn commit_with_checks(&mut self) {
-        self.account_output();
+    fn commit_event_with_checks(&mut self) {
+        self.account_for_output();
         let threshold = self.config.psb_period + self.config.parameters.psb_delay as i64;
         if self.core.trigger_en && self.packet_byte_count() >= threshold {
             let count = self.packet_byte_count() % self.config.psb_period;
             self.count_base = count - self.buffer.position() as i64;
             self.put_counted_psb_plus();
-            self.account_output();
+            self.account_for_output();
             self.derive_packet_en();
         }
         self.update_attention();
@@ -155,7 +155,7 @@ impl Unit {
 
     /// Accounts for the packets since the last call; they may fill the region. Once a PSB+ is due, every event must
     /// check whether it can be emitted.
-    pub(crate) fn account_output(&mut self) {
+    pub(crate) fn account_for_output(&mut self) {
         if self.buffer.position() == self.written_to {
             return;
         }
@@ -169,7 +169,7 @@ impl Unit {
         self.written_to = self.buffer.position();
         if let OutputRegion::Circular(size) = self.config.output {
             if self.buffer.position() >= self.attention {
-                self.keep_last(usize::try_from(size).unwrap_or(usize::MAX));
+                self.keep_last_bytes(usize::try_from(size).unwrap_or(usize::MAX));
             }
         }
     }
@@ -177,7 +177,7 @@ impl Unit {
     /// Fills a region that stops output (section 33.2.7.2). Part of the last packet is written.
     fn fill_region(&mut self, end: u64) {
         self.buffer
-            .truncate(usize::try_from(end).unwrap_or(usize::MAX));
+            .truncate_packets(usize::try_from(end).unwrap_or(usize::MAX));
         self.core.stopped = true;
         self.clear_trigger_en();
     }
@@ -194,7 +194,7 @@ impl Unit {
     /// Emits OVF, preceded by a CYC, and followed by a FUP if PacketEn is 1. Pending TNT bits are lost, and compression
     /// restarts. If the decoder may not know the mode, a PSB+ follows; a TraceStop condition that was met in between
     /// shows after the OVF.
-    pub fn overflow(&mut self, ip: Option<u64>) {
+    pub fn apply_overflow(&mut self, ip: Option<u64>) {
         self.core.user = ip.is_some();
         self.core.ip = ip.unwrap_or(0);
         if !self.core.trigger_en {
@@ -212,7 +212,7 @@ impl Unit {
         } else {
             self.put_overflow_packets(mode_known);
         }
-        self.account_output();
+        self.account_for_output();
         self.derive_packet_en();
         self.update_attention();
     }
@@ -285,7 +285,7 @@ impl AddressRanges {
         &self.all
     }
 
-    pub(crate) fn is_used(&self) -> bool {
+    pub(crate) fn has_ranges(&self) -> bool {
         !self.all.is_empty()
     }
 

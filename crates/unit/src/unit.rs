@@ -7,13 +7,13 @@ use crate::error::Error;
 use crate::packet_bytes::PacketBuffer;
 use crate::saved_state::{CoreState, SavedState, NEVER};
 use crate::settings::{ctl, LegalChoices, OutputRegion, Settings};
-use crate::timing::Clocks;
+use crate::timing::ProcessorClocks;
 use crate::tracing_control::{AddressRange, AddressRanges};
 
 /// Bytes beyond its size that a circular region collects before the oldest are dropped.
 const CIRCULAR_SLACK: u64 = 1 << 16;
 
-/// Periods of MTC or CYC that `Unit::advance_clock` accepts in one step: more is an error of the caller.
+/// Periods of MTC or CYC that `TraceUnit::advance_clock` accepts in one step: more is an error of the caller.
 const MAX_PERIODS: u64 = 1 << 30;
 
 /// The settings in the form that the unit uses.
@@ -32,7 +32,7 @@ pub(crate) struct UnitConfig {
     pub(crate) cyc_limit: u64,
     /// Cycles between two MTCs, if that number is constant.
     pub(crate) mtc_cycles: Option<u64>,
-    /// Cycles that `Unit::advance_clock` accepts in one step.
+    /// Cycles that `TraceUnit::advance_clock` accepts in one step.
     pub(crate) longest_gap: u64,
     pub(crate) psb_period: i64,
     pub(crate) psb_cyc: bool,
@@ -45,7 +45,7 @@ pub(crate) struct UnitConfig {
 }
 
 impl UnitConfig {
-    fn new(settings: &Settings, clocks: &Clocks) -> UnitConfig {
+    fn new(settings: &Settings, clocks: &ProcessorClocks) -> UnitConfig {
         let ctl = settings.ctl;
         let (has, field) = (|bit: u64| ctl & bit != 0, |low: u32| ctl >> low & 15);
         let parameters = settings.parameters.clone();
@@ -56,7 +56,7 @@ impl UnitConfig {
         };
         let cyc_limit = cyc_gap.max(u64::MAX >> (64 - parameters.cyc_counter_bits));
         let mtc_shift = field(ctl::MTC_FREQ) as u32;
-        let mtc_cycles = clocks.cycles_of_art(1 << mtc_shift);
+        let mtc_cycles = clocks.cycles_of_art_clocks(1 << mtc_shift);
         let mut period = NEVER;
         if has(ctl::MTC_EN) {
             period = mtc_cycles.unwrap_or(1 << mtc_shift);
@@ -92,7 +92,7 @@ impl UnitConfig {
 /// A new unit is at CPL 0 with TraceEn clear. Call `advance_clock` when time has passed, then the event. After each
 /// event its packets are complete in the output, except for pending TNT bits.
 #[derive(Clone)]
-pub struct Unit {
+pub struct TraceUnit {
     pub(crate) core: CoreState,
     /// The position in the buffer up to which `account_output` has accounted.
     pub(crate) written_to: usize,
@@ -102,7 +102,7 @@ pub struct Unit {
     pub(crate) attention: usize,
     pub(crate) buffer: PacketBuffer,
     pub(crate) config: UnitConfig,
-    pub(crate) clocks: Clocks,
+    pub(crate) clocks: ProcessorClocks,
     pub(crate) ret_stack: ReturnStack,
     pub(crate) ranges: AddressRanges,
     /// The ranges from the next enable on.
@@ -111,18 +111,18 @@ pub struct Unit {
     pub(crate) psbs: u64,
 }
 
-impl Unit {
+impl TraceUnit {
     /// Creates a unit.
     ///
     /// # Errors As `Settings::check_settings`.
-    pub fn new(settings: &Settings) -> Result<Unit, Error> {
+    pub fn new(settings: &Settings) -> Result<TraceUnit, Error> {
         settings.check_settings()?;
         let depth = match settings.ctl & ctl::DIS_RETC {
             0 => settings.parameters.ret_compression_depth as usize,
             _ => 0,
         };
-        let clocks = Clocks::new(&settings.time);
-        let mut unit = Unit {
+        let clocks = ProcessorClocks::new(&settings.time);
+        let mut unit = TraceUnit {
             core: CoreState::default(),
             written_to: 0,
             count_base: 0,
@@ -181,7 +181,7 @@ impl Unit {
     // Output
 
     /// Returns the bytes that have not been taken; of a circular region, at most its size.
-    pub fn output(&self) -> &[u8] {
+    pub fn untaken_output(&self) -> &[u8] {
         let bytes = self.buffer.as_slice();
         match self.config.output {
             OutputRegion::Circular(size) => {
@@ -192,31 +192,31 @@ impl Unit {
         }
     }
 
-    /// Returns `output` and empties it.
+    /// Returns `untaken_output` and empties it.
     pub fn take_output(&mut self) -> Vec<u8> {
-        let bytes = self.output().to_vec();
-        self.keep_last(0);
+        let bytes = self.untaken_output().to_vec();
+        self.keep_last_bytes(0);
         bytes
     }
 
-    /// Empties `output`, after it was used in place.
+    /// Empties `untaken_output`, after it was used in place.
     pub fn discard_output(&mut self) {
-        self.keep_last(0);
+        self.keep_last_bytes(0);
     }
 
-    /// Writes `output` to a sink and empties it, unless the sink fails. Returns the number of bytes.
+    /// Writes `untaken_output` to a sink and empties it, unless the sink fails. Returns the number of bytes.
     ///
     /// # Errors Those of the sink.
     pub fn drain_output(&mut self, sink: &mut impl io::Write) -> io::Result<usize> {
-        let bytes = self.output();
+        let bytes = self.untaken_output();
         let size = bytes.len();
         sink.write_all(bytes)?;
-        self.keep_last(0);
+        self.keep_last_bytes(0);
         Ok(size)
     }
 
     /// Keeps the last `count` bytes of the buffer.
-    pub(crate) fn keep_last(&mut self, count: usize) {
+    pub(crate) fn keep_last_bytes(&mut self, count: usize) {
         let gone = self.buffer.keep_last(count);
         self.core.written += gone as u64;
         self.count_base += gone as i64;
@@ -252,7 +252,7 @@ impl Unit {
 
     // Saving
 
-    /// Returns all state that decides what the unit emits next. The bytes in `output` are not part of it.
+    /// Returns all state that decides what the unit emits next. The bytes in `untaken_output` are not part of it.
     pub fn save_state(&self) -> SavedState {
         let mut core = self.core;
         core.packet_byte_count = self.packet_byte_count();
@@ -265,7 +265,7 @@ impl Unit {
         }
     }
 
-    /// Continues as the unit from which `state` was saved, which had the same settings. Empties `output`.
+    /// Continues as the unit from which `state` was saved, which had the same settings. Empties `untaken_output`.
     ///
     /// # Errors `Error::State`, `Error::TooManyRanges` for a state that no unit of these settings has; nothing has
     /// changed then.
@@ -311,7 +311,7 @@ impl Unit {
         valid("cyc_base", core.cyc_base, core.cyc_base <= core.cycle)?;
         let timed = core.trigger_en && self.config.mtc_en;
         let next_mtc = match timed {
-            true => self.mtc_cycle(core.mtc_index),
+            true => self.cycle_of_mtc(core.mtc_index),
             false => NEVER,
         };
         valid("next_mtc", core.next_mtc, core.next_mtc == next_mtc)?;

@@ -1,7 +1,7 @@
 //! The fast paths emit the same bytes as the plain events, for all settings.
 
 use rtit_unit::settings::{ctl, IpCompression, TntForm};
-use rtit_unit::{AddressRange, LegalChoices, RangeKind, Settings, TimeModel, Unit};
+use rtit_unit::{AddressRange, LegalChoices, RangeKind, Settings, TimeModel, TraceUnit};
 
 const CODE: u64 = 0x40_1000;
 const DEFAULT: u64 = ctl::USER | ctl::BRANCH_EN | ctl::TSC_EN;
@@ -29,7 +29,7 @@ enum Event {
 
 /// A unit, and the limit and counts that its caller keeps.
 struct Driven {
-    unit: Unit,
+    unit: TraceUnit,
     quiet_until: u64,
     quiet: usize,
     event_count: usize,
@@ -37,9 +37,9 @@ struct Driven {
 
 impl Driven {
     fn new(settings: &Settings, ranges: &[AddressRange]) -> Driven {
-        let mut unit = Unit::new(settings).unwrap();
+        let mut unit = TraceUnit::new(settings).unwrap();
         unit.set_ranges(ranges).unwrap();
-        unit.switch_in(CODE);
+        unit.switch_thread_in(CODE);
         Driven {
             unit,
             quiet_until: 0,
@@ -66,11 +66,11 @@ impl Driven {
                     let ip = if taken { target } else { next };
                     match self.event_count % 2 {
                         0 => self.unit.try_quiet_branch(1, taken, ip),
-                        _ => self.unit.try_conditional(taken, ip),
+                        _ => self.unit.try_conditional_branch(taken, ip),
                     }
                 }
                 Event::Jump => self.unit.try_quiet_branch(0, true, target),
-                Event::Ret => self.unit.try_compressed_ret(target),
+                Event::Ret => self.unit.try_compressed_return(target),
                 Event::Call => {
                     self.unit.call(next, target);
                     true
@@ -82,7 +82,7 @@ impl Driven {
             self.quiet += 1;
         } else {
             self.plain_event(clock, event, next, target);
-            self.quiet_until = self.unit.quiet_until_clock();
+            self.quiet_until = self.unit.next_packet_clock();
         }
     }
 }
@@ -113,8 +113,8 @@ fn compare(settings: &Settings, ranges: &[AddressRange]) -> usize {
         }
         reference.plain_event(clock, event, next, target);
         fast.fast_event(clock, event, next, target);
-        assert_eq!(fast.unit.output(), reference.unit.output());
-        if fast.unit.output().len() > 1000 {
+        assert_eq!(fast.unit.untaken_output(), reference.unit.untaken_output());
+        if fast.unit.untaken_output().len() > 1000 {
             fast.unit.discard_output();
             reference.unit.discard_output();
         }
@@ -152,7 +152,7 @@ fn most_events_take_a_fast_path() {
 }
 
 #[test]
-fn fast_paths_with_several_cycles_an_instruction() {
+fn fast_paths_equal_plain_events_at_several_cycles_an_instruction() {
     let time = TimeModel {
         cpi: 7,
         ..TimeModel::default()
@@ -181,8 +181,8 @@ fn no_event_takes_a_fast_path_with_cyc_or_ranges() {
 fn compare_many(settings: &Settings) -> usize {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let [mut reference, mut fast] = [0; 2].map(|_| {
-        let mut unit = Unit::new(settings).unwrap();
-        unit.switch_in(CODE);
+        let mut unit = TraceUnit::new(settings).unwrap();
+        unit.switch_thread_in(CODE);
         unit
     });
     let (mut clock, mut together, mut count, mut done) = (0, 0, 0, 0);
@@ -200,7 +200,7 @@ fn compare_many(settings: &Settings) -> usize {
     while done < EVENTS {
         let rest = &events[done..];
         let most = fast.room_for_tnt_bits().min(random.below(300) as usize);
-        let (until, mut now, mut taken, mut branches) = (fast.quiet_until_clock(), clock, 0, 0);
+        let (until, mut now, mut taken, mut branches) = (fast.next_packet_clock(), clock, 0, 0);
         let added = fast.add_tnt_bits(most, |_| {
             let at_once = taken + 1 + random.below(4) as usize;
             let (mut results, mut bits) = (0, 0);
@@ -228,7 +228,7 @@ fn compare_many(settings: &Settings) -> usize {
             rest.iter().take(taken + step).enumerate()
         {
             clock += instructions;
-            let follow = |unit: &mut Unit| {
+            let follow = |unit: &mut TraceUnit| {
                 unit.advance_clock(clock).unwrap();
                 if conditional {
                     unit.conditional(ip, ip, other);
@@ -243,7 +243,7 @@ fn compare_many(settings: &Settings) -> usize {
         }
         done += taken + step;
         fast.advance_clock(clock).unwrap();
-        assert_eq!(fast.output(), reference.output());
+        assert_eq!(fast.untaken_output(), reference.untaken_output());
         assert_eq!(fast.save_state(), reference.save_state());
         count += 1;
         if count % 3 == 0 {
@@ -255,7 +255,7 @@ fn compare_many(settings: &Settings) -> usize {
 }
 
 #[test]
-fn many_tnt_bits_at_once_equal_single_branches() {
+fn adding_many_tnt_bits_equals_single_branches() {
     let mtc = DEFAULT | ctl::MTC_EN | 3 << ctl::MTC_FREQ;
     for (ctl, period) in [(mtc, 0), (DEFAULT, 0), (mtc, 3)] {
         assert!(compare_many(&settings(ctl | period << ctl::PSB_FREQ)) > EVENTS * 2 / 3);

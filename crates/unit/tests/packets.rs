@@ -2,7 +2,7 @@
 
 use rtit_unit::{
     settings::ctl, AddressRange, CaptureEvent, Error, EventKind, OutputRegion, RangeKind, Settings,
-    Unit,
+    TraceUnit,
 };
 
 const CODE: u64 = 0x40_1000;
@@ -260,7 +260,7 @@ fn change_settings(settings: &mut Settings, word: &str) {
         Some(("CYC_THRESH", value)) => set_field(ctl::CYC_THRESH, value),
         Some(("MTC_FREQ", value)) => set_field(ctl::MTC_FREQ, value),
         Some(("PSB_FREQ", value)) => set_field(ctl::PSB_FREQ, value),
-        Some((name, value)) => settings.set(name, value).expect(word),
+        Some((name, value)) => settings.set_by_name(name, value).expect(word),
         None if word == "default" => settings.ctl = Settings::default().ctl,
         None => match word.strip_prefix('-') {
             Some(name) => settings.ctl &= !bit(name),
@@ -269,7 +269,7 @@ fn change_settings(settings: &mut Settings, word: &str) {
     }
 }
 
-fn apply_event(unit: &mut Unit, event: &str) {
+fn apply_event(unit: &mut TraceUnit, event: &str) {
     let event = event.trim();
     let words: Vec<&str> = event.split_whitespace().collect();
     if let Some(times) = words[0].strip_suffix('x') {
@@ -291,15 +291,15 @@ fn apply_event(unit: &mut Unit, event: &str) {
         ["interrupt", ip] => unit.interrupt(address(ip)),
         ["exception", ip] => unit.exception(address(ip)),
         ["int", ip] => unit.software_interrupt(address(ip)),
-        ["start"] => unit.switch_in(CODE),
-        ["start", to] => unit.switch_in(address(to)),
-        ["switch", ip] => unit.switch_out_and_in(Some(address(ip))),
+        ["start"] => unit.switch_thread_in(CODE),
+        ["start", to] => unit.switch_thread_in(address(to)),
+        ["switch", ip] => unit.switch_thread_out_and_in(Some(address(ip))),
         ["enable"] => unit.enable_tracing(),
         ["disable"] => unit.disable_tracing(),
-        ["overflow", "kernel"] => unit.overflow(None),
-        ["overflow", ip] => unit.overflow(Some(address(ip))),
+        ["overflow", "kernel"] => unit.apply_overflow(None),
+        ["overflow", ip] => unit.apply_overflow(Some(address(ip))),
         ["clock", clock] => unit.advance_clock(clock.parse().unwrap()).unwrap(),
-        ["wait", clock] => unit.wait_until(clock.parse().unwrap()).unwrap(),
+        ["wait", clock] => unit.advance_clock_until(clock.parse().unwrap()).unwrap(),
         ["discard"] => unit.discard_output(),
         ["ranges", ref ranges @ ..] => {
             let range = |words: &[&str]| AddressRange {
@@ -323,7 +323,7 @@ fn apply_event(unit: &mut Unit, event: &str) {
                     "plain" => unit.has_plain_branches().into(),
                     "psbs" => unit.psb_count(),
                     "clock" => unit.clock_in_instructions(),
-                    "size" => unit.output().len() as u64,
+                    "size" => unit.untaken_output().len() as u64,
                     _ => panic!("{event}"),
                 };
                 assert_eq!(found, value.parse().expect(state), "{event}");
@@ -355,7 +355,7 @@ fn events_emit_their_packets() {
                 continue;
             }
             let unit = unit.get_or_insert_with(|| match is_new {
-                true => Unit::new(&settings).unwrap(),
+                true => TraceUnit::new(&settings).unwrap(),
                 false => started(&settings),
             });
             let (events, expected) = match line.split_once("=>") {
@@ -386,9 +386,9 @@ fn with(change: impl FnOnce(&mut Settings)) -> Settings {
 }
 
 /// A unit that has begun to trace user code at `CODE`, its output empty.
-fn started(settings: &Settings) -> Unit {
-    let mut unit = Unit::new(settings).unwrap();
-    unit.switch_in(CODE);
+fn started(settings: &Settings) -> TraceUnit {
+    let mut unit = TraceUnit::new(settings).unwrap();
+    unit.switch_thread_in(CODE);
     unit.discard_output();
     unit
 }
@@ -426,7 +426,7 @@ fn invalid_clock_changes_nothing() {
 
 #[test]
 fn malformed_records_are_refused() {
-    let mut unit = Unit::new(&quiet()).unwrap();
+    let mut unit = TraceUnit::new(&quiet()).unwrap();
     let mut records = [0u8; 100];
     records[0] = EventKind::Jump as u8;
     let unknown = |kind| Error::Record {
@@ -445,7 +445,7 @@ fn malformed_records_are_refused() {
 }
 
 #[test]
-fn record_layout() {
+fn capture_record_has_the_documented_layout() {
     let mut record = [0u8; 40];
     record[..4].copy_from_slice(&[1, 1, 5, 0]);
     record[8..16].copy_from_slice(&0x10u64.to_le_bytes());
@@ -460,14 +460,14 @@ fn record_layout() {
 }
 
 #[test]
-fn settings_by_name() {
+fn settings_can_be_set_by_name() {
     let mut settings = Settings::default();
-    settings.set("ctl", "0x2008").unwrap();
-    settings.set("modeexec_suppress", "False").unwrap();
+    settings.set_by_name("ctl", "0x2008").unwrap();
+    settings.set_by_name("modeexec_suppress", "False").unwrap();
     settings
-        .set("psb_plus_order", "FUP:TSC:PIP:CBR:MODE.TSX:MODE.Exec")
+        .set_by_name("psb_plus_order", "FUP:TSC:PIP:CBR:MODE.TSX:MODE.Exec")
         .unwrap();
-    settings.set("stop", "4096").unwrap();
+    settings.set_by_name("stop", "4096").unwrap();
     assert_eq!(settings.ctl, ctl::USER | ctl::BRANCH_EN);
     assert!(!settings.parameters.modeexec_suppress);
     assert_eq!(settings.output, OutputRegion::Stop(4096));
@@ -480,7 +480,7 @@ fn settings_by_name() {
         ("tnt_form", "wide"),
         ("colour", "red"),
     ] {
-        let error = settings.set(name, text).unwrap_err().to_string();
+        let error = settings.set_by_name(name, text).unwrap_err().to_string();
         assert!(error.contains(name), "{error}");
     }
     for (name, text) in [
@@ -494,16 +494,16 @@ fn settings_by_name() {
         ("circular", "1"),
     ] {
         let mut settings = Settings::default();
-        settings.set(name, text).unwrap();
-        let error = Unit::new(&settings).err().unwrap().to_string();
+        settings.set_by_name(name, text).unwrap();
+        let error = TraceUnit::new(&settings).err().unwrap().to_string();
         assert!(error.contains(name), "{error}");
     }
 }
 
 /// Offsets of the PSBs among TIPs of 3 bytes.
 fn psb_offsets(settings: &Settings) -> Vec<u64> {
-    let mut unit = Unit::new(settings).unwrap();
-    unit.switch_in(CODE);
+    let mut unit = TraceUnit::new(settings).unwrap();
+    unit.switch_thread_in(CODE);
     unit.discard_output();
     let mut offsets = vec![0];
     for _ in 0..2100 {
@@ -518,7 +518,7 @@ fn psb_offsets(settings: &Settings) -> Vec<u64> {
 }
 
 #[test]
-fn psb_comes_each_time_the_period_is_crossed() {
+fn psb_is_emitted_at_each_multiple_of_its_period() {
     let every_2048 = with(|settings| settings.ctl &= !(15 << ctl::PSB_FREQ));
     // 29 bytes, then 673 TIPs; PSB+ has 31 bytes, then 673 and 672 TIPs come to the next multiples of 2048.
     let expected = [0, 2048, 2048 + 31 + 673 * 3, 2048 + 2 * 31 + 1345 * 3];
@@ -537,7 +537,7 @@ fn psb_comes_each_time_the_period_is_crossed() {
 }
 
 #[test]
-fn sixty_four_bits_at_once_are_ten_packets_and_four_bits() {
+fn adding_64_tnt_bits_emits_ten_packets_and_keeps_four_bits() {
     let mut unit = started(&quiet());
     let mut blocks = [(4, 0); 16].into_iter();
     assert_eq!(unit.add_tnt_bits(16, |_| blocks.next()), 64);
@@ -552,19 +552,19 @@ fn sixty_four_bits_at_once_are_ten_packets_and_four_bits() {
 #[test]
 fn circular_region_keeps_the_last_bytes() {
     let settings = with(|settings| settings.output = OutputRegion::Circular(128));
-    let (mut stream, mut circular) = (started(&quiet()), Unit::new(&settings).unwrap());
-    circular.switch_in(CODE);
+    let (mut stream, mut circular) = (started(&quiet()), TraceUnit::new(&settings).unwrap());
+    circular.switch_thread_in(CODE);
     for jump in 0..60_000 {
         stream.indirect_jump(jump << 4);
         circular.indirect_jump(jump << 4);
     }
     assert_eq!(circular.bytes_written(), stream.bytes_written());
     let whole = stream.take_output();
-    assert_eq!(circular.output(), &whole[whole.len() - 128..]);
+    assert_eq!(circular.untaken_output(), &whole[whole.len() - 128..]);
     let mut sink = Vec::new();
     assert_eq!(circular.drain_output(&mut sink).unwrap(), 128);
     assert_eq!(sink, &whole[whole.len() - 128..]);
-    assert!(circular.output().is_empty());
+    assert!(circular.untaken_output().is_empty());
 }
 
 #[test]
@@ -572,9 +572,9 @@ fn restored_unit_continues_as_the_original() {
     let settings = with(|settings| {
         settings.ctl |= ctl::CYC_EN | ctl::MTC_EN | ctl::TSC_EN | 3 << ctl::MTC_FREQ;
     });
-    let mut unit = Unit::new(&settings).unwrap();
+    let mut unit = TraceUnit::new(&settings).unwrap();
     unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
-    unit.switch_in(CODE);
+    unit.switch_thread_in(CODE);
     unit.set_ranges(&[stop_range(CODE + 0x900), stop_range(0)])
         .unwrap();
     unit.advance_clock(100).unwrap();
@@ -585,7 +585,7 @@ fn restored_unit_continues_as_the_original() {
     let state = unit.save_state();
     let read = rtit_unit::SavedState::from_bytes(&state.to_bytes()).unwrap();
     assert_eq!(read, state);
-    let mut other = Unit::new(&settings).unwrap();
+    let mut other = TraceUnit::new(&settings).unwrap();
     other.indirect_jump(7);
     other.restore_state(&read).unwrap();
     assert_eq!(other.save_state(), state);
@@ -595,7 +595,7 @@ fn restored_unit_continues_as_the_original() {
         unit.ret(CODE + 5);
         unit.ret(CODE + 9);
         unit.advance_clock(1000).unwrap();
-        unit.switch_out_and_in(Some(CODE));
+        unit.switch_thread_out_and_in(Some(CODE));
         unit.jump(CODE + 0x900);
         assert!(unit.is_stopped());
     }
@@ -609,7 +609,7 @@ fn restored_unit_keeps_return_stack_and_psb_count() {
     let mut unit = started(&every_2048);
     (0..672).for_each(|_| unit.indirect_jump(CODE));
     (0..70).for_each(|call| unit.call(CODE + call, CODE + 0x100));
-    let mut other = Unit::new(&every_2048).unwrap();
+    let mut other = TraceUnit::new(&every_2048).unwrap();
     other.restore_state(&unit.save_state()).unwrap();
     assert_eq!(other.bytes_written(), 29 + 672 * 3);
     other.ret(CODE + 69);
@@ -618,7 +618,7 @@ fn restored_unit_keeps_return_stack_and_psb_count() {
 }
 
 #[test]
-fn invalid_states_are_refused() {
+fn invalid_saved_states_are_refused() {
     let settings = with(|settings| settings.output = OutputRegion::Stop(4096));
     let mut unit = started(&settings);
     unit.call(CODE + 5, CODE + 0x100);
@@ -663,7 +663,7 @@ fn invalid_states_are_refused() {
 }
 
 #[test]
-fn records_equal_their_events() {
+fn fed_records_emit_the_bytes_of_their_events() {
     let ip = |low: u64| CODE + low;
     // Kind, flags, length, ip, target; each a cycle after the one before.
     let events: [(EventKind, u8, u16, u64, u64); 17] = [
@@ -695,7 +695,7 @@ fn records_equal_their_events() {
             records.extend(word.to_le_bytes());
         }
     }
-    let mut unit = Unit::new(&quiet()).unwrap();
+    let mut unit = TraceUnit::new(&quiet()).unwrap();
     unit.feed_records(&records).unwrap();
     let tip = |header: u8, low: u8| [header | 0x20, low, 0x10];
     let pge_48 = |low: u8| [0x99, 1, 0x71, low, 0x10, 0x40, 0, 0, 0];
@@ -729,7 +729,7 @@ fn records_equal_their_events() {
 }
 
 #[test]
-fn settings_accept_their_limits_only() {
+fn settings_beyond_their_limits_are_refused() {
     for (name, last, beyond) in [
         ("circular", "128", "127"),
         ("circular", "0x100000000", "0x100000001"),
@@ -749,9 +749,9 @@ fn settings_accept_their_limits_only() {
         ("bus_hz", "100000000", "0"),
     ] {
         let mut settings = quiet();
-        settings.set(name, last).unwrap();
+        settings.set_by_name(name, last).unwrap();
         assert_eq!(settings.check_settings(), Ok(()), "{name} {last}");
-        settings.set(name, beyond).unwrap();
+        settings.set_by_name(name, beyond).unwrap();
         let error = settings.check_settings().unwrap_err().to_string();
         assert!(error.contains(name) || name.ends_with("ratio") || error.contains("crystal"));
     }

@@ -6,13 +6,13 @@
 
 use crate::class::InstructionClass;
 use crate::iced_decoder;
-use crate::instruction::{Instruction, Mode, UndecodableReason, MAX_LENGTH};
+use crate::instruction::{CodeMode, Instruction, UndecodableReason, MAX_LENGTH};
 
 const REX2: u8 = 0xd5;
 const JMPABS_OPCODE: u8 = 0xa1;
 
 /// Decodes the instruction if it has a REX2 prefix; None leaves it to the ordinary decoder.
-pub(crate) fn decode(bytes: &[u8], ip: u64) -> Option<Result<Instruction, UndecodableReason>> {
+pub(crate) fn decode_apx(bytes: &[u8], ip: u64) -> Option<Result<Instruction, UndecodableReason>> {
     let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
     let at = bytes.iter().position(|byte| !is_legacy_prefix(*byte))?;
     if bytes[at] != REX2 {
@@ -52,7 +52,7 @@ fn decode_rex2(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecoda
             length += 1;
         }
     }
-    let mut decoded = iced_decoder::decode(&older[..length], ip, Mode::Bits64)?;
+    let mut decoded = iced_decoder::decode(&older[..length], ip, CodeMode::Bits64)?;
     let added = u8::from(!map1);
     decoded.length += added;
     if decoded.target != 0 {
@@ -75,7 +75,7 @@ fn decode_jmpabs(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undeco
         ip,
         length as u8,
         class,
-        Mode::Bits64,
+        CodeMode::Bits64,
     ))
 }
 

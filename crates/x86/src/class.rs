@@ -97,7 +97,7 @@ impl InstructionClass {
     }
 
     /// A control transfer whose target is in the instruction itself and that always happens.
-    pub const fn is_direct(self) -> bool {
+    pub const fn is_direct_transfer(self) -> bool {
         matches!(self, InstructionClass::Jump | InstructionClass::Call)
     }
 
@@ -154,6 +154,6 @@ pub(crate) fn pops_flags(decoded: &Instruction) -> bool {
     )
 }
 
-pub(crate) fn pops_16_bits(decoded: &Instruction) -> bool {
+pub(crate) fn pops_16_bit_flags(decoded: &Instruction) -> bool {
     matches!(decoded.code(), Code::Retnw | Code::Retnw_imm16)
 }

@@ -3,20 +3,26 @@
 use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, IntelFormatter};
 
 use crate::class::{self, InstructionClass};
-use crate::instruction::{Instruction, Mode, UndecodableReason, MAX_LENGTH};
+use crate::instruction::{CodeMode, Instruction, UndecodableReason, MAX_LENGTH};
 
 /// Decodes the instruction at `ip`, without REX2 prefix.
-pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, UndecodableReason> {
+pub(crate) fn decode(
+    bytes: &[u8],
+    ip: u64,
+    mode: CodeMode,
+) -> Result<Instruction, UndecodableReason> {
     let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
     let mut decoder = Decoder::with_ip(mode.pointer_bits(), bytes, ip, DecoderOptions::NONE);
     let decoded = decoder.decode();
     if decoded.is_invalid() {
         let ended = decoder.last_error() == DecoderError::NoMoreBytes && bytes.len() < MAX_LENGTH;
-        return Err(if ended && could_be_completed(bytes, mode) {
-            UndecodableReason::Truncated
-        } else {
-            UndecodableReason::Invalid
-        });
+        return Err(
+            if ended && could_more_bytes_complete_instruction(bytes, mode) {
+                UndecodableReason::Truncated
+            } else {
+                UndecodableReason::Invalid
+            },
+        );
     }
     let class = InstructionClass::from_iced(&decoded);
     Ok(Instruction {
@@ -28,14 +34,14 @@ pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, U
         shadows: class::inhibits_interrupts_after_it(&decoded),
         pushes_flags: class::pushes_flags(&decoded),
         pops_flags: class::pops_flags(&decoded),
-        narrow: mode == Mode::Bits32 && class::pops_16_bits(&decoded),
+        narrow: mode == CodeMode::Bits32 && class::pops_16_bit_flags(&decoded),
         mode,
     })
 }
 
 /// Returns whether more bytes could complete an instruction. Invalid opcodes make the decoder ask for a ModRM byte as
 /// well.
-fn could_be_completed(bytes: &[u8], mode: Mode) -> bool {
+fn could_more_bytes_complete_instruction(bytes: &[u8], mode: CodeMode) -> bool {
     [0x00, 0xc0].iter().any(|&filler| {
         let mut padded = [filler; MAX_LENGTH];
         padded[..bytes.len()].copy_from_slice(bytes);
@@ -45,7 +51,7 @@ fn could_be_completed(bytes: &[u8], mode: Mode) -> bool {
 }
 
 /// Returns the instruction at `ip` as text, such as `mov rax,[rbx+8]`; `(bad)` for invalid bytes.
-pub fn format(bytes: &[u8], ip: u64, mode: Mode) -> String {
+pub fn format_instruction(bytes: &[u8], ip: u64, mode: CodeMode) -> String {
     let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
     let mut decoder = Decoder::with_ip(mode.pointer_bits(), bytes, ip, DecoderOptions::NONE);
     let decoded = decoder.decode();

@@ -7,27 +7,27 @@ pub const MAX_LENGTH: usize = 15;
 
 /// The operating mode of code (reported by MODE.Exec).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Mode {
+pub enum CodeMode {
     Bits16,
     Bits32,
     Bits64,
 }
 
-impl Mode {
+impl CodeMode {
     /// Returns the width of an instruction pointer, in bits.
     pub const fn pointer_bits(self) -> u32 {
         match self {
-            Mode::Bits16 => 16,
-            Mode::Bits32 => 32,
-            Mode::Bits64 => 64,
+            CodeMode::Bits16 => 16,
+            CodeMode::Bits32 => 32,
+            CodeMode::Bits64 => 64,
         }
     }
 
     /// Truncates `ip` to the width of this mode. 16-bit code keeps 32 bits, since a linear IP includes the CS base.
     pub const fn truncate_ip(self, ip: u64) -> u64 {
         match self {
-            Mode::Bits64 => ip,
-            Mode::Bits16 | Mode::Bits32 => ip & 0xffff_ffff,
+            CodeMode::Bits64 => ip,
+            CodeMode::Bits16 | CodeMode::Bits32 => ip & 0xffff_ffff,
         }
     }
 }
@@ -51,7 +51,7 @@ pub struct Instruction {
     pub pops_flags: bool,
     /// A near RET of 32-bit code with a 16-bit operand: the target is cut to 16 bits.
     pub narrow: bool,
-    pub(crate) mode: Mode,
+    pub(crate) mode: CodeMode,
 }
 
 impl Instruction {
@@ -61,7 +61,7 @@ impl Instruction {
         ip: u64,
         length: u8,
         class: InstructionClass,
-        mode: Mode,
+        mode: CodeMode,
     ) -> Instruction {
         Instruction {
             ip,
@@ -78,15 +78,15 @@ impl Instruction {
     }
 
     /// Returns the address of the next instruction in memory.
-    pub const fn next(&self) -> u64 {
+    pub const fn next_address(&self) -> u64 {
         self.mode
             .truncate_ip(self.ip.wrapping_add(self.length as u64))
     }
 
     /// Returns whether this is a direct call with displacement 0, which only reads the IP and pushes nothing on the
     /// stack of RET compression.
-    pub const fn calls_next(&self) -> bool {
-        matches!(self.class, InstructionClass::Call) && self.target == self.next()
+    pub const fn is_call_to_next_instruction(&self) -> bool {
+        matches!(self.class, InstructionClass::Call) && self.target == self.next_address()
     }
 }
 

@@ -1,8 +1,8 @@
 //! What an x86 instruction means to Intel PT: its class, its length, its direct target.
 //!
 //! ```
-//! use rtit_x86::{decode, InstructionClass, Mode};
-//! let je = decode(&[0x74, 0x10], 0x1000, Mode::Bits64).unwrap();
+//! use rtit_x86::{decode, InstructionClass, CodeMode};
+//! let je = decode(&[0x74, 0x10], 0x1000, CodeMode::Bits64).unwrap();
 //! assert_eq!((je.class, je.length, je.target), (InstructionClass::Conditional, 2, 0x1012));
 //! ```
 //!
@@ -20,16 +20,16 @@ mod instruction;
 mod table_decoder;
 
 pub use class::InstructionClass;
-pub use iced_decoder::format;
-pub use instruction::{Instruction, Mode, UndecodableReason, MAX_LENGTH};
+pub use iced_decoder::format_instruction;
+pub use instruction::{CodeMode, Instruction, UndecodableReason, MAX_LENGTH};
 
 /// Decodes the instruction at `ip` from the start of `bytes` (15 are always enough).
 #[inline]
-pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, UndecodableReason> {
+pub fn decode(bytes: &[u8], ip: u64, mode: CodeMode) -> Result<Instruction, UndecodableReason> {
     if let Some(instruction) = table_decoder::decode_near_branch(bytes, ip, mode) {
         return Ok(instruction);
     }
-    decode_uncommon(bytes, ip, mode)
+    decode_uncommon_instruction(bytes, ip, mode)
 }
 
 /// Returns the length of the instruction of 64-bit code at the start of `bytes`, if it is a common one of class
@@ -41,12 +41,16 @@ pub fn plain_length(bytes: &[u8; 16]) -> usize {
         .map_or(0, table_decoder::plain_length::plain_length)
 }
 
-fn decode_uncommon(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, UndecodableReason> {
-    if let Some(instruction) = table_decoder::decode(bytes, ip, mode) {
+fn decode_uncommon_instruction(
+    bytes: &[u8],
+    ip: u64,
+    mode: CodeMode,
+) -> Result<Instruction, UndecodableReason> {
+    if let Some(instruction) = table_decoder::decode_by_table(bytes, ip, mode) {
         return Ok(instruction);
     }
-    if mode == Mode::Bits64 {
-        if let Some(result) = apx::decode(bytes, ip) {
+    if mode == CodeMode::Bits64 {
+        if let Some(result) = apx::decode_apx(bytes, ip) {
             return result;
         }
     }

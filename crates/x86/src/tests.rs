@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn decode_at_0x1000(bytes: &[u8], mode: Mode) -> Instruction {
+fn decode_at_0x1000(bytes: &[u8], mode: CodeMode) -> Instruction {
     decode(bytes, 0x1000, mode).expect("a legal instruction")
 }
 
 #[test]
-fn classes_of_64_bit_instructions() {
+fn instructions_of_64_bit_code_have_their_classes() {
     let rows: &[(&[u8], InstructionClass, u8, u64)] = &[
         (&[0x90], InstructionClass::Other, 1, 0),
         (&[0x74, 0x10], InstructionClass::Conditional, 2, 0x1012),
@@ -87,7 +87,7 @@ fn classes_of_64_bit_instructions() {
         (&[0xc6, 0xf8, 1], InstructionClass::XAbort, 3, 0),
     ];
     for (bytes, class, length, target) in rows {
-        let got = decode_at_0x1000(bytes, Mode::Bits64);
+        let got = decode_at_0x1000(bytes, CodeMode::Bits64);
         assert_eq!(
             (got.class, got.length, got.target),
             (*class, *length, *target),
@@ -97,127 +97,127 @@ fn classes_of_64_bit_instructions() {
 }
 
 #[test]
-fn classes_of_32_bit_instructions() {
+fn instructions_of_32_bit_code_have_their_classes() {
     let far_jump = [0xea, 0, 0, 0, 0, 0x08, 0];
     assert_eq!(
-        decode_at_0x1000(&far_jump, Mode::Bits32).class,
+        decode_at_0x1000(&far_jump, CodeMode::Bits32).class,
         InstructionClass::FarTransfer
     );
     let far_call = [0x9a, 0, 0, 0, 0, 0x08, 0];
     assert_eq!(
-        decode_at_0x1000(&far_call, Mode::Bits32).class,
+        decode_at_0x1000(&far_call, CodeMode::Bits32).class,
         InstructionClass::FarTransfer
     );
     assert_eq!(
-        decode_at_0x1000(&[0xce], Mode::Bits32).class,
+        decode_at_0x1000(&[0xce], CodeMode::Bits32).class,
         InstructionClass::SoftwareInterrupt
     );
     assert_eq!(
-        decode(&[0xce], 0, Mode::Bits64),
+        decode(&[0xce], 0, CodeMode::Bits64),
         Err(UndecodableReason::Invalid)
     );
     assert_eq!(
-        decode_at_0x1000(&[0xe8, 0xfb, 0xef, 0xff, 0xff], Mode::Bits32).target,
+        decode_at_0x1000(&[0xe8, 0xfb, 0xef, 0xff, 0xff], CodeMode::Bits32).target,
         0
     );
 }
 
 #[test]
-fn properties_that_a_tracer_needs() {
-    assert!(decode_at_0x1000(&[0xf3, 0xa4], Mode::Bits64).repeats);
-    assert!(decode_at_0x1000(&[0xf2, 0xae], Mode::Bits64).repeats);
-    assert!(!decode_at_0x1000(&[0xa4], Mode::Bits64).repeats);
+fn instructions_have_the_flags_that_a_tracer_needs() {
+    assert!(decode_at_0x1000(&[0xf3, 0xa4], CodeMode::Bits64).repeats);
+    assert!(decode_at_0x1000(&[0xf2, 0xae], CodeMode::Bits64).repeats);
+    assert!(!decode_at_0x1000(&[0xa4], CodeMode::Bits64).repeats);
     assert!(
-        !decode_at_0x1000(&[0xf3, 0x90], Mode::Bits64).repeats,
+        !decode_at_0x1000(&[0xf3, 0x90], CodeMode::Bits64).repeats,
         "PAUSE"
     );
-    assert!(decode_at_0x1000(&[0x8e, 0xd0], Mode::Bits64).shadows);
-    assert!(decode_at_0x1000(&[0x17], Mode::Bits32).shadows);
+    assert!(decode_at_0x1000(&[0x8e, 0xd0], CodeMode::Bits64).shadows);
+    assert!(decode_at_0x1000(&[0x17], CodeMode::Bits32).shadows);
     assert!(
-        !decode_at_0x1000(&[0x8e, 0xd8], Mode::Bits64).shadows,
+        !decode_at_0x1000(&[0x8e, 0xd8], CodeMode::Bits64).shadows,
         "MOV DS"
     );
-    assert!(decode_at_0x1000(&[0x9c], Mode::Bits64).pushes_flags);
+    assert!(decode_at_0x1000(&[0x9c], CodeMode::Bits64).pushes_flags);
     for code in [&[0x9d][..], &[0x66, 0x9d], &[0xcf], &[0x48, 0xcf]] {
-        assert!(decode_at_0x1000(code, Mode::Bits64).pops_flags);
+        assert!(decode_at_0x1000(code, CodeMode::Bits64).pops_flags);
     }
-    assert!(!decode_at_0x1000(&[0x9c], Mode::Bits64).pops_flags);
+    assert!(!decode_at_0x1000(&[0x9c], CodeMode::Bits64).pops_flags);
     // the operand size of a near RET is 64 bits in 64-bit code, whatever its prefixes
-    assert!(decode_at_0x1000(&[0x66, 0xc3], Mode::Bits32).narrow);
-    assert!(decode_at_0x1000(&[0x66, 0xc2, 8, 0], Mode::Bits32).narrow);
-    assert!(!decode_at_0x1000(&[0xc3], Mode::Bits32).narrow);
-    assert!(!decode_at_0x1000(&[0x66, 0xc3], Mode::Bits64).narrow);
-    assert!(decode_at_0x1000(&[0xe8, 0, 0, 0, 0], Mode::Bits64).calls_next());
-    assert!(!decode_at_0x1000(&[0xe8, 4, 0, 0, 0], Mode::Bits64).calls_next());
+    assert!(decode_at_0x1000(&[0x66, 0xc3], CodeMode::Bits32).narrow);
+    assert!(decode_at_0x1000(&[0x66, 0xc2, 8, 0], CodeMode::Bits32).narrow);
+    assert!(!decode_at_0x1000(&[0xc3], CodeMode::Bits32).narrow);
+    assert!(!decode_at_0x1000(&[0x66, 0xc3], CodeMode::Bits64).narrow);
+    assert!(decode_at_0x1000(&[0xe8, 0, 0, 0, 0], CodeMode::Bits64).is_call_to_next_instruction());
+    assert!(!decode_at_0x1000(&[0xe8, 4, 0, 0, 0], CodeMode::Bits64).is_call_to_next_instruction());
 }
 
 #[test]
-fn apx_encodings() {
+fn apx_encodings_have_their_classes_and_lengths() {
     // ADD R16, RAX: REX2 with B4 set, map 0
-    let got = decode_at_0x1000(&[0xd5, 0x18, 0x01, 0xc0], Mode::Bits64);
+    let got = decode_at_0x1000(&[0xd5, 0x18, 0x01, 0xc0], CodeMode::Bits64);
     assert_eq!((got.class, got.length), (InstructionClass::Other, 4));
     // map 1: IMUL RAX, R16 is D5 98 AF C0
-    let got = decode_at_0x1000(&[0xd5, 0x98, 0xaf, 0xc0], Mode::Bits64);
+    let got = decode_at_0x1000(&[0xd5, 0x98, 0xaf, 0xc0], CodeMode::Bits64);
     assert_eq!((got.class, got.length), (InstructionClass::Other, 4));
     // CALL R16
-    let got = decode_at_0x1000(&[0xd5, 0x10, 0xff, 0xd0], Mode::Bits64);
+    let got = decode_at_0x1000(&[0xd5, 0x10, 0xff, 0xd0], CodeMode::Bits64);
     assert_eq!((got.class, got.length), (InstructionClass::IndirectCall, 4));
     let jmpabs = [0xd5, 0x00, 0xa1, 1, 2, 3, 4, 5, 6, 7, 8];
-    let got = decode_at_0x1000(&jmpabs, Mode::Bits64);
+    let got = decode_at_0x1000(&jmpabs, CodeMode::Bits64);
     assert_eq!(
         (got.class, got.length),
         (InstructionClass::IndirectJump, 11)
     );
     for cut in 1..jmpabs.len() {
         assert_eq!(
-            decode(&jmpabs[..cut], 0, Mode::Bits64),
+            decode(&jmpabs[..cut], 0, CodeMode::Bits64),
             Err(UndecodableReason::Truncated)
         );
     }
     assert_eq!(
-        decode_at_0x1000(&[0xd5, 0x0a], Mode::Bits32).length,
+        decode_at_0x1000(&[0xd5, 0x0a], CodeMode::Bits32).length,
         2,
         "AAD outside 64-bit code"
     );
 }
 
 #[test]
-fn short_and_bad_bytes() {
+fn truncated_and_invalid_bytes_are_errors() {
     assert_eq!(
-        decode(&[], 0, Mode::Bits64),
+        decode(&[], 0, CodeMode::Bits64),
         Err(UndecodableReason::Truncated)
     );
     assert_eq!(
-        decode(&[0x48], 0, Mode::Bits64),
+        decode(&[0x48], 0, CodeMode::Bits64),
         Err(UndecodableReason::Truncated)
     );
     assert_eq!(
-        decode(&[0xe8, 0, 0], 0, Mode::Bits64),
+        decode(&[0xe8, 0, 0], 0, CodeMode::Bits64),
         Err(UndecodableReason::Truncated)
     );
     assert_eq!(
-        decode(&[0x06], 0, Mode::Bits64),
+        decode(&[0x06], 0, CodeMode::Bits64),
         Err(UndecodableReason::Invalid)
     );
     assert_eq!(
-        decode(&[0x66; 20], 0, Mode::Bits64),
+        decode(&[0x66; 20], 0, CodeMode::Bits64),
         Err(UndecodableReason::Invalid)
     );
 }
 
 #[test]
-fn fifteen_bytes_are_the_limit() {
+fn instruction_of_more_than_15_bytes_is_invalid() {
     let mut late = [0x66; 18];
     late[14..].copy_from_slice(&[0xd5, 0x00, 0x90, 0x90]);
     assert_eq!(
-        decode(&late, 0, Mode::Bits64),
+        decode(&late, 0, CodeMode::Bits64),
         Err(UndecodableReason::Invalid)
     );
     let mut long = [0x3e; 20];
     long[0] = 0xd5;
     long[14..].copy_from_slice(&[0x00, 0x3f, 0x00, 0x00, 0x0f, 0x3e]);
     assert_eq!(
-        decode(&long, 0, Mode::Bits64),
+        decode(&long, 0, CodeMode::Bits64),
         Err(UndecodableReason::Invalid)
     );
 }
@@ -225,15 +225,15 @@ fn fifteen_bytes_are_the_limit() {
 #[test]
 fn text_is_in_intel_syntax() {
     assert_eq!(
-        format(&[0x48, 0x8b, 0x43, 0x08], 0, Mode::Bits64),
+        format_instruction(&[0x48, 0x8b, 0x43, 0x08], 0, CodeMode::Bits64),
         "mov rax,[rbx+8]"
     );
     assert_eq!(
-        format(&[0xe8, 0, 0, 0, 0], 0x1000, Mode::Bits64),
+        format_instruction(&[0xe8, 0, 0, 0, 0], 0x1000, CodeMode::Bits64),
         "call 0x1005"
     );
-    assert_eq!(format(&[0x06], 0, Mode::Bits64), "(bad)");
-    assert_eq!(format(&[], 0, Mode::Bits64), "(bad)");
+    assert_eq!(format_instruction(&[0x06], 0, CodeMode::Bits64), "(bad)");
+    assert_eq!(format_instruction(&[], 0, CodeMode::Bits64), "(bad)");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn any_bytes_are_decoded_without_a_panic() {
             bytes[0] = 0xd5;
         }
         let cut = (state >> 20) as usize % 17;
-        for mode in [Mode::Bits16, Mode::Bits32, Mode::Bits64] {
+        for mode in [CodeMode::Bits16, CodeMode::Bits32, CodeMode::Bits64] {
             if let Ok(got) = decode(&bytes[..cut], state, mode) {
                 assert!(usize::from(got.length) <= cut && got.length >= 1);
             }

@@ -103,12 +103,12 @@ def start_recording(
     events for `rtit.capture.ptrace.session.replay`. Raises UsageError for wrong options,
     RecordError if the program cannot be started (exit codes 125, 126, 127).
     """
-    return start_with_choice(
+    return start_chosen_backend(
         request, choice or choose_backend(request, log=log is not None), log=log
     )[0]
 
 
-def start_with_choice(
+def start_chosen_backend(
     request: RecordRequest, choice: BackendChoice, *, log: EventLog | None = None
 ) -> tuple[RecordingSession, BackendChoice]:
     """Start a recording and return its session, and the back end that it uses.

@@ -83,7 +83,7 @@ class ResumeReason(IntEnum):
     OTHER = 4
 
 
-class Flag:
+class EventFlag:
     """Bits of a record's flags. Each name begins with the kind of the record."""
 
     CONDITIONAL_TAKEN = 1

@@ -24,7 +24,7 @@ from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import find_debug_file
 from rtit.image.file_symbols import FileFunction, FileSymbols
 from rtit.perfdata.filters import AddressFilter
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 
 MAX_FILTERS = 4
 
@@ -225,7 +225,7 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunc
     if found:
         rows = [
             f"#{number} {each.offset:#x} {each.binding} {each.name}"
-            f"{_function_before(symbols, each)}"
+            f"{_previous_function_name(symbols, each)}"
             for number, each in enumerate(found, 1)
         ]
         raise UsageError(
@@ -242,7 +242,7 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunc
     raise UsageError(f"{path} has no {wanted} named {name!r}{hint}")
 
 
-def _function_before(symbols: FileSymbols, function: FileFunction) -> str:
+def _previous_function_name(symbols: FileSymbols, function: FileFunction) -> str:
     """Return the name of the preceding function, to distinguish functions of one name."""
     before = symbols.find_function(function.offset - 1) if function.offset else None
     return f" (after {before.name})" if before is not None else ""

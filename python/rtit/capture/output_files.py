@@ -31,7 +31,7 @@ class NamedFile(FileIO):
     def write(self, data: Buffer, /) -> int:
         """Write all of `data` and return its size."""
         done = 0
-        with self._with_name(), memoryview(data).cast("B") as whole:
+        with self._add_name_to_errors(), memoryview(data).cast("B") as whole:
             while done < len(whole):
                 with whole[done:] as rest:
                     size = super().write(rest)
@@ -42,11 +42,11 @@ class NamedFile(FileIO):
 
     def close(self) -> None:
         """Close the file. A network file system may report the error of an earlier write here."""
-        with self._with_name():
+        with self._add_name_to_errors():
             super().close()
 
     @contextmanager
-    def _with_name(self) -> Iterator[None]:
+    def _add_name_to_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -133,7 +133,7 @@ class RecordWindow:
     def __bool__(self) -> bool:
         return self.start is not None or self.stop is not None
 
-    def describe_missed(self, passed: int) -> list[str]:
+    def describe_missed_edges(self, passed: int) -> list[str]:
         """Return warnings for the edges that were not reached; `passed`: how many were."""
         warnings = []
         if self.start is not None and passed < 1:
@@ -328,7 +328,7 @@ class RecordRequest:
 
     def __post_init__(self) -> None:
         if self.pids:
-            self._check_attached()
+            self._check_attach_options()
         else:
             check_arguments(self.argv)
         if self.backend not in BACKENDS:
@@ -339,7 +339,7 @@ class RecordRequest:
             raise UsageError(
                 f"unknown truth form {self.truth_form!r}; valid forms: {', '.join(TRUTH_FORMS)}"
             )
-        check_distinct({"the recording": self.output, "--truth": self.truth})
+        check_distinct_files({"the recording": self.output, "--truth": self.truth})
         options = self._pt_options()
         of_perf = self.all_cpus or self.mmap_pages is not None or self.perf_options
         if self.backend != "perf" and of_perf:
@@ -410,7 +410,7 @@ class RecordRequest:
             if not equals and name not in os.environ:
                 raise UsageError(f"--qemu-env {name}: it is not set, and there is no value")
 
-    def _check_attached(self) -> None:
+    def _check_attach_options(self) -> None:
         if self.argv:
             raise UsageError(
                 "--pid records what runs already: there is no program to start with it"
@@ -423,7 +423,7 @@ class RecordRequest:
             raise UsageError("--no-aslr is for a program that is started, not for --pid")
 
 
-def check_distinct(files: Mapping[str, Path | str | None]) -> None:
+def check_distinct_files(files: Mapping[str, Path | str | None]) -> None:
     """Raise UsageError if two of these paths are one file. Keys name the purpose of each path."""
     known: dict[str, str] = {}
     for what, path in files.items():

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 
-from rtit.capture.events import EventKind, Flag, ResumeReason
+from rtit.capture.events import EventFlag, EventKind, ResumeReason
 from rtit.capture.qemu.plugin_protocol import PluginMessage
-from rtit.generated import write_or_check
+from rtit.generated_files import write_or_check_generated_file
 
 TARGET = Path(__file__).resolve().parents[3] / "crates" / "events" / "src" / "kinds.rs"
 
@@ -58,7 +58,7 @@ def _render_rust_enum(name: str, members: type[IntEnum]) -> str:
 
 def render_rust_events() -> str:
     """Return the text of the Rust file."""
-    flags = (name for name in vars(Flag) if name.isupper())
+    flags = (name for name in vars(EventFlag) if name.isupper())
     return "".join(
         [
             _HEAD,
@@ -67,7 +67,7 @@ def render_rust_events() -> str:
             _render_rust_enum("MessageKind", PluginMessage),
             "\n/// Bits of a record's flags. Each name begins with the kind of the record.\n",
             "pub mod flag {\n",
-            *(f"    pub const {name}: u8 = {getattr(Flag, name)};\n" for name in flags),
+            *(f"    pub const {name}: u8 = {getattr(EventFlag, name)};\n" for name in flags),
             "}\n",
         ]
     )
@@ -75,7 +75,9 @@ def render_rust_events() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write_or_check(arguments, TARGET, render_rust_events(), "rtit.capture.rust_events")
+    return write_or_check_generated_file(
+        arguments, TARGET, render_rust_events(), "rtit.capture.rust_events"
+    )
 
 
 if __name__ == "__main__":

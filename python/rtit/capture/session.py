@@ -231,7 +231,10 @@ class TraceUnitSession(RecordingSession):
             else totals.branches,
             ending=self._sink.ending,
             stopped=self.stopped,
-            warnings=(*totals.warnings, *plan.window.describe_missed(totals.window_edges_passed)),
+            warnings=(
+                *totals.warnings,
+                *plan.window.describe_missed_edges(totals.window_edges_passed),
+            ),
         )
 
     @abstractmethod

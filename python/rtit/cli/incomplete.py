@@ -34,7 +34,7 @@ class IncompleteReport:
         self._has_gaps = True
 
     def collect_undecoded_spans(self, stream: Stream) -> None:
-        """Collect the undecoded spans of a stream after it was decoded, for `print_spans`.
+        """Collect the undecoded spans of a decoded stream, for `print_undecoded_spans`.
 
         The stream's ledger is released. Loops of unknown repetition are gaps; ambiguous thread
         switches are reported, but are no gaps.
@@ -51,7 +51,7 @@ class IncompleteReport:
             repeats |= span.cause == ErrorClass.UNKNOWN_REPETITIONS
         if repeats:
             self._has_gaps = True
-            from rtit.trace.tables.loops import describe_loops
+            from rtit.trace.tables.unknown_loops import describe_loops
 
             for text in describe_loops(stream):
                 self._lines.append_line(f"{stream.title}: {text}")
@@ -59,12 +59,12 @@ class IncompleteReport:
             self._lines.append_line(f"{stream.title}: {ambiguous:,} times {AMBIGUOUS}")
         stream.discard_decoder()
 
-    def print_spans(self) -> None:
+    def print_undecoded_spans(self) -> None:
         """Print the collected spans."""
         for line in self._lines.lines_from_offset():
             output.print_error(self._command, line)
 
-    def print_images(self) -> None:
+    def print_image_problems(self) -> None:
         """Print which code is unknown."""
         self._has_images = True
         for problem in self._trace.image_problems:

@@ -12,11 +12,18 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 from rtit.cli import output, signals
 from rtit.cli.commands import COMMANDS, command_parser
 from rtit.cli.parser import CommandParser, suggest_similar_word
-from rtit.errors import MissingRecordingError, NotPerfDataError, RtitError, UsageError
+from rtit.errors import (
+    MissingFileError,
+    MissingRecordingError,
+    NotPerfDataError,
+    RtitError,
+    UsageError,
+)
 
 _GC_THRESHOLD = 100_000
 _OTHERS = ("help", "completion")
@@ -32,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.set_threshold(_GC_THRESHOLD)
         atexit.register(gc.freeze)
     try:
-        _hold_standard_files()
+        _open_missing_standard_files()
         name = words[0] if words else ""
         if name in COMMANDS:
             return _run_command(name, words[1:], whole_process=argv is None)
-        return _run_other(name, words[1:])
+        return _run_without_command(name, words[1:])
     except KeyboardInterrupt:
         number = signal.SIGINT
     except signals.EndedBySignal as ended:
@@ -51,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return signals.exit_by_signal(number)
 
 
-def _run_other(name: str, rest: Sequence[str]) -> int:
+def _run_without_command(name: str, rest: Sequence[str]) -> int:
     """Print help, the version or a completion script, or report an unknown command."""
     if name in ("-V", "--version"):
         from rtit import __version__
@@ -112,14 +119,15 @@ def _run_command(name: str, words: Sequence[str], *, whole_process: bool) -> int
             output.flush_output()
         return code
     except RtitError as error:
-        output.print_error(name, str(error), _next_step(error, parser))
+        output.print_error(name, str(error), _suggest_next_step(error, parser))
         return failure if error.exit_code == 1 else error.exit_code
     except OSError as error:
         if isinstance(error, BrokenPipeError) and not runs_program:
             raise
         output.discard_unwritable_output()
         where = f"{error.filename}: " if error.filename else ""
-        output.print_error(name, f"{where}{error.strerror or error}")
+        missing = error.filename if isinstance(error, FileNotFoundError) else None
+        output.print_error(name, f"{where}{error.strerror or error}", _similar_file(missing))
         return failure
     finally:
         # Restore the caller's signal mask, without the signals that came for `record`.
@@ -135,8 +143,10 @@ def _load_and_run(name: str, arguments: argparse.Namespace) -> int:
     return int(load_command(name).run(arguments))
 
 
-def _next_step(error: RtitError, parser: CommandParser) -> str:
+def _suggest_next_step(error: RtitError, parser: CommandParser) -> str:
     """Return the line below an error: a remedy, or the usage of the command."""
+    if isinstance(error, MissingFileError) and (similar := _similar_file(error.filename)):
+        return similar
     if isinstance(error, MissingRecordingError):
         return "record one first:  rtit record -- PROGRAM"
     if isinstance(error, NotPerfDataError) and "--raw" in parser.option_names():
@@ -144,6 +154,21 @@ def _next_step(error: RtitError, parser: CommandParser) -> str:
     if isinstance(error, UsageError):
         return error.hint or parser.usage_hint
     return error.hint
+
+
+def _similar_file(missing: object) -> str:
+    """Return a question that names a file of similar name in the same folder; "" if none."""
+    from difflib import get_close_matches
+
+    if not isinstance(missing, str):
+        return ""
+    path = Path(missing)
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.name != path.name]
+    except (OSError, ValueError):
+        return ""
+    near = get_close_matches(path.name, names, n=1)
+    return f"did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def _set_up_process(*, runs_program: bool) -> None:
@@ -157,7 +182,7 @@ def _set_up_process(*, runs_program: bool) -> None:
         _core.return_freed_memory()
 
 
-def _hold_standard_files() -> None:
+def _open_missing_standard_files() -> None:
     """Open /dev/null for closed standard files, so that no other file takes their numbers.
 
     A program that rtit starts finds them closed all the same.

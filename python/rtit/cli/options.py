@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rtit.cli.parser import CommandParser
-from rtit.errors import PerfDataError, RtitError, UsageError
+from rtit.errors import MissingFileError, PerfDataError, RtitError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -22,24 +22,26 @@ if TYPE_CHECKING:
     from rtit.trace.time.guest_time import GuestTsc
 
 
-def add_value(
+def add_value_option(
     group: argparse._ActionsContainer, option: str, metavar: str, text: str, **more: Any
 ) -> None:
     """Declare an option with a value; `text` is its help."""
     group.add_argument(option, metavar=metavar, help=text, **more)
 
 
-def add_list(group: argparse._ActionsContainer, option: str, metavar: str, text: str) -> None:
+def add_list_option(
+    group: argparse._ActionsContainer, option: str, metavar: str, text: str
+) -> None:
     """Declare an option that may be repeated."""
     group.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
 
-def add_flag(group: argparse._ActionsContainer, option: str, text: str) -> None:
+def add_flag_option(group: argparse._ActionsContainer, option: str, text: str) -> None:
     """Declare an option without a value."""
     group.add_argument(option, action="store_true", help=text)
 
 
-def add_streams(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+def add_stream_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Declare the options that select threads and CPUs; return their group."""
     group = parser.add_argument_group("Selection")
     for option, metavar, text in (
@@ -56,17 +58,17 @@ def add_streams(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
-def add_code(group: argparse._ArgumentGroup) -> None:
+def add_code_selection_options(group: argparse._ArgumentGroup) -> None:
     """Declare the options that select functions, addresses and a time span."""
-    add_list(group, "--function", "NAME[@FILE]", "Only this function; may be repeated")
-    add_list(
+    add_list_option(group, "--function", "NAME[@FILE]", "Only this function; may be repeated")
+    add_list_option(
         group,
         "--range",
         "START-END",
         "Only addresses from START up to END (hexadecimal, END excluded); may be repeated, "
         "and combined with --function, which adds more addresses",
     )
-    add_value(
+    add_value_option(
         group,
         "--time",
         "FROM,TO",
@@ -75,19 +77,19 @@ def add_code(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_ends(group: argparse._ArgumentGroup, rows: str = "instructions") -> None:
+def add_head_and_tail_options(group: argparse._ArgumentGroup, rows: str = "instructions") -> None:
     """Declare --head and --tail."""
-    add_value(
+    add_value_option(
         group, "--head", "N", f"Only the first N {rows} of each thread or CPU", type=parse_count
     )
-    add_value(
+    add_value_option(
         group, "--tail", "N", f"Only the last N {rows} of each thread or CPU", type=parse_count
     )
 
 
-def add_timing(group: argparse._ArgumentGroup) -> None:
+def add_timing_option(group: argparse._ArgumentGroup) -> None:
     """Declare --timing."""
-    add_flag(
+    add_flag_option(
         group,
         "--timing",
         "Also show the bounds of each time, in nanoseconds. In JSON the bounds are in TSC "
@@ -96,16 +98,16 @@ def add_timing(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_output(group: argparse._ArgumentGroup) -> None:
+def add_output_option(group: argparse._ArgumentGroup) -> None:
     """Declare -o."""
     group.add_argument(
         "-o", "--output", metavar="FILE", help="File to write (default: standard output)"
     )
 
 
-def add_dso(group: argparse._ArgumentGroup, default: str) -> None:
+def add_dso_option(group: argparse._ArgumentGroup, default: str) -> None:
     """Declare --dso; `default` describes which binaries are used without it."""
-    add_list(
+    add_list_option(
         group,
         "--dso",
         "NAME",
@@ -114,9 +116,9 @@ def add_dso(group: argparse._ArgumentGroup, default: str) -> None:
     )
 
 
-def add_qemu_env(group: argparse._ActionsContainer) -> None:
+def add_qemu_env_option(group: argparse._ActionsContainer) -> None:
     """Declare --qemu-env."""
-    add_list(
+    add_list_option(
         group,
         "--qemu-env",
         "QEMU_NAME[=VALUE]",
@@ -126,9 +128,11 @@ def add_qemu_env(group: argparse._ActionsContainer) -> None:
     )
 
 
-def add_json(group: argparse._ArgumentGroup, text: str = "Print one JSON object per line") -> None:
+def add_json_option(
+    group: argparse._ArgumentGroup, text: str = "Print one JSON object per line"
+) -> None:
     """Declare --json."""
-    add_flag(group, "--json", text)
+    add_flag_option(group, "--json", text)
 
 
 def parse_fields(text: str, known: Collection[str]) -> list[str]:
@@ -146,26 +150,26 @@ def parse_selection(arguments: argparse.Namespace) -> Selection:
     from rtit.trace import Selection
     from rtit.trace.tables.selection import parse_numbers, parse_range, parse_times
 
-    def texts_given(name: str) -> list[str]:
+    def option_texts(name: str) -> list[str]:
         texts: list[str] = getattr(arguments, name, [])
         return texts
 
-    def numbers_given(name: str) -> tuple[int, ...]:
-        return tuple(n for text in texts_given(name) for n in parse_numbers(f"--{name}", text))
+    def option_numbers(name: str) -> tuple[int, ...]:
+        return tuple(n for text in option_texts(name) for n in parse_numbers(f"--{name}", text))
 
-    comms = tuple(name for text in texts_given("comm") for name in text.split(","))
+    comms = tuple(name for text in option_texts("comm") for name in text.split(","))
     time = getattr(arguments, "time", None)
-    for option, values in (("--comm", comms), ("--function", texts_given("function"))):
+    for option, values in (("--comm", comms), ("--function", option_texts("function"))):
         if "" in values:
             raise UsageError(f"{option} needs a name")
     return Selection(
-        tids=numbers_given("tid"),
-        pids=numbers_given("pid"),
-        cpus=numbers_given("cpu"),
+        tids=option_numbers("tid"),
+        pids=option_numbers("pid"),
+        cpus=option_numbers("cpu"),
         comms=comms,
         time=parse_times(time) if time is not None else None,
-        ranges=tuple(parse_range(text) for text in texts_given("range")),
-        functions=tuple(texts_given("function")),
+        ranges=tuple(parse_range(text) for text in option_texts("range")),
+        functions=tuple(option_texts("function")),
         head=getattr(arguments, "head", None),
         tail=getattr(arguments, "tail", None),
     )
@@ -184,7 +188,7 @@ ONE_JOB = "1; the output is the same for any N"
 MANY_JOBS = "one for each CPU, at most 8; the result is the same for any N"
 
 
-def add_file(parser: argparse.ArgumentParser) -> None:
+def add_file_argument(parser: argparse.ArgumentParser) -> None:
     """Declare FILE and -i."""
     group = parser.add_argument_group()
     group.add_argument(
@@ -211,18 +215,22 @@ def stream_errata(stream: Stream) -> tuple[str, ...]:
     return errata_of(*cpu[:2]) if cpu is not None else ()
 
 
-def add_images(parser: CommandParser) -> None:
+def add_image_options(parser: CommandParser) -> None:
     """Declare the options for code: files, and with --help-all JIT code, kernels and guests."""
     group = parser.add_argument_group("Finding code")
-    add_value(group, "--symfs", "DIR", "Look for recorded files below DIR")
-    add_list(
+    add_value_option(group, "--symfs", "DIR", "Look for recorded files below DIR")
+    add_list_option(
         group,
         "--map",
         "RECORDED=LOCAL",
         "Read LOCAL in place of the recorded file or directory; may be repeated",
     )
-    add_value(group, "--buildid-dir", "DIR", "Look up files by build id in DIR, such as ~/.debug")
-    add_flag(group, "--debuginfod", "Download missing files and symbols from DEBUGINFOD_URLS")
+    add_value_option(
+        group, "--buildid-dir", "DIR", "Look up files by build id in DIR, such as ~/.debug"
+    )
+    add_flag_option(
+        group, "--debuginfod", "Download missing files and symbols from DEBUGINFOD_URLS"
+    )
     group = parser.add_rare_group("JIT code")
     group.add_argument(
         "--jit",
@@ -232,21 +240,21 @@ def add_images(parser: CommandParser) -> None:
         "with such files; may be repeated (default: the files beside the "
         "recording)",
     )
-    _add_kernel(parser)
-    _add_guests(parser)
+    _add_kernel_options(parser)
+    _add_guest_options(parser)
 
 
-def add_reading(parser: CommandParser, *, jobs: str = ONE_JOB) -> None:
+def add_common_reading_options(parser: CommandParser, *, jobs: str = ONE_JOB) -> None:
     """Declare the options for code, raw PT and help, as most commands have them."""
-    add_images(parser)
-    add_raw_code(add_raw(parser))
+    add_image_options(parser)
+    add_raw_code_options(add_raw_options(parser))
     parser.add_general_options(jobs=jobs, rare=RARE)
 
 
-def add_max_edges(parser: CommandParser, *, calls: bool = False) -> None:
+def add_max_edges_option(parser: CommandParser, *, calls: bool = False) -> None:
     """Declare --max-edges; `calls`: edges of calls are counted by caller, too."""
     more = ". Count half as many pairs of caller and callee" if calls else ""
-    add_value(
+    add_value_option(
         parser.add_rare_group("Limits"),
         "--max-edges",
         "N",
@@ -258,12 +266,14 @@ def add_max_edges(parser: CommandParser, *, calls: bool = False) -> None:
     )
 
 
-def _add_kernel(parser: CommandParser) -> None:
+def _add_kernel_options(parser: CommandParser) -> None:
     group = parser.add_rare_group("Kernel code (a recording with --kcore needs none of these)")
-    add_value(group, "--kcore", "FILE", "Copy of /proc/kcore")
-    add_value(group, "--kallsyms", "FILE", "Copy of /proc/kallsyms, which has the kernel's symbols")
-    add_value(group, "--vmlinux", "FILE", "The vmlinux file of the kernel")
-    add_value(
+    add_value_option(group, "--kcore", "FILE", "Copy of /proc/kcore")
+    add_value_option(
+        group, "--kallsyms", "FILE", "Copy of /proc/kallsyms, which has the kernel's symbols"
+    )
+    add_value_option(group, "--vmlinux", "FILE", "The vmlinux file of the kernel")
+    add_value_option(
         group,
         "--kernel-modules",
         "DIR",
@@ -271,44 +281,46 @@ def _add_kernel(parser: CommandParser) -> None:
     )
 
 
-def _add_guests(parser: CommandParser) -> None:
+def _add_guest_options(parser: CommandParser) -> None:
     group = parser.add_rare_group("Virtual machines")
-    add_value(
+    add_value_option(
         group,
         "--guestmount",
         "DIR",
         "Directory with the root file systems of virtual machines, each in a subdirectory whose "
         "name is the process id of the machine",
     )
-    add_list(
+    add_list_option(
         group,
         "--guest-process",
         "CR3[,VMCS]=MACHINE/PID",
         "The address space with this CR3 (and VMCS pointer) belongs to process PID of the virtual "
         "machine MACHINE in --guestmount; may be repeated",
     )
-    add_value(
+    add_value_option(
         group,
         "--guestkallsyms",
         "FILE",
         "Copy of a guest's /proc/kallsyms, for guests that are not below --guestmount",
         dest="guest_kallsyms",
     )
-    add_value(
+    add_value_option(
         group,
         "--guestvmlinux",
         "FILE",
         "The vmlinux file of a guest's kernel",
         dest="guest_vmlinux",
     )
-    add_value(
+    add_value_option(
         group,
         "--guestmodules",
         "FILE",
         "Copy of a guest's /proc/modules, which has the addresses of modules",
     )
-    add_value(group, "--guest-kcore", "FILE", "Copy of a guest's /proc/kcore")
-    add_value(group, "--guest-kernel-modules", "DIR", "Directory of a guest's kernel modules")
+    add_value_option(group, "--guest-kcore", "FILE", "Copy of a guest's /proc/kcore")
+    add_value_option(
+        group, "--guest-kernel-modules", "DIR", "Directory of a guest's kernel modules"
+    )
     group.add_argument(
         "--guest-tsc",
         action="append",
@@ -350,15 +362,18 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
     """Open the trace that the options name. Raises UsageError and what `Trace` or `decode` does.
 
     A command that opens several passes `matched`, which collects the entries of --map that are in
-    one of them, and then calls `check_map`.
+    one of them, and then calls `check_path_map`.
     """
     from rtit.trace import Trace
-    from rtit.trace.recording.settings import parse_cpu
+    from rtit.trace.recording.decoder_settings import parse_cpu
 
-    if is_raw(arguments):
+    if is_raw_requested(arguments):
         return open_raw_trace(arguments)
     model = getattr(arguments, "cpu_model", None)
     path_map = dict(_parse_path_mapping(text) for text in getattr(arguments, "map", []))
+    for folder in (getattr(arguments, "symfs", None), getattr(arguments, "buildid_dir", None)):
+        if folder is not None and not Path(folder).is_dir():
+            raise MissingFileError("no such directory", source=folder)
     guest = _kernel_files(arguments, "guest_")
     trace = Trace(
         input_path(arguments),
@@ -379,7 +394,7 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
     try:
         found = _matched_path_maps(trace, path_map)
         if matched is None:
-            check_map(arguments, found)
+            check_path_map(arguments, found)
         else:
             matched |= found
     except BaseException:
@@ -407,9 +422,9 @@ def _matched_path_maps(trace: Trace, path_map: Iterable[str]) -> set[str]:
     }
 
 
-def check_map(arguments: argparse.Namespace, matched: Collection[str]) -> None:
+def check_path_map(arguments: argparse.Namespace, matched: Collection[str]) -> None:
     """Raise UsageError for an entry of --map that is not among `matched`."""
-    if is_raw(arguments):
+    if is_raw_requested(arguments):
         return
     for text in getattr(arguments, "map", []):
         recorded, _ = _parse_path_mapping(text)
@@ -433,22 +448,22 @@ _RECORDING_ONLY = (
 )
 
 
-def add_raw(parser: CommandParser) -> argparse._ArgumentGroup:
+def add_raw_options(parser: CommandParser) -> argparse._ArgumentGroup:
     """Declare --raw and --cpu-model; return the group of raw PT, which --help-all shows."""
     group = parser.add_rare_group("Raw PT (instead of FILE)")
-    add_value(
+    add_value_option(
         group,
         "--raw",
         "FILE",
         "Packets of one logical processor, without perf.data around them; - for standard input",
     )
-    add_cpu_model(group)
+    add_cpu_model_option(group)
     return group
 
 
-def add_cpu_model(group: argparse._ArgumentGroup) -> None:
+def add_cpu_model_option(group: argparse._ArgumentGroup) -> None:
     """Declare --cpu-model."""
-    add_value(
+    add_value_option(
         group,
         "--cpu-model",
         "FAMILY/MODEL/STEPPING",
@@ -456,7 +471,7 @@ def add_cpu_model(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_raw_code(group: argparse._ArgumentGroup) -> None:
+def add_raw_code_options(group: argparse._ArgumentGroup) -> None:
     """Declare the options for the code that ran, and for how it was traced."""
     group.add_argument(
         "--image",
@@ -470,7 +485,7 @@ def add_raw_code(group: argparse._ArgumentGroup) -> None:
         metavar="FILE[@BASE]",
         help="Map the code of an ELF file; may be repeated; --image takes precedence",
     )
-    add_value(
+    add_value_option(
         group,
         "--start",
         "IP[,BITS[,LASTIP]]",
@@ -486,22 +501,22 @@ def add_raw_code(group: argparse._ArgumentGroup) -> None:
         "(hexadecimal). --image and --elf options before the first --cr3 belong to all "
         "other address spaces",
     )
-    add_numbers(group)
-    add_value(
+    add_clock_and_start_options(group)
+    add_value_option(
         group,
         "--filter",
         "'filter START/SIZE,...'",
         "The address filter of the trace, in the syntax of the kernel",
     )
-    add_flag(group, "--notnt", "The trace was recorded with DisTNT")
-    add_flag(group, "--noretcomp", "The trace was recorded with DisRETC")
+    add_flag_option(group, "--notnt", "The trace was recorded with DisTNT")
+    add_flag_option(group, "--noretcomp", "The trace was recorded with DisRETC")
 
 
-def add_clock(group: argparse._ArgumentGroup) -> None:
+def add_clock_options(group: argparse._ArgumentGroup) -> None:
     """Declare the settings of the clocks."""
-    add_value(group, "--mtc-freq", "N", "Value of IA32_RTIT_CTL.MTCFreq, 0 to 15")
-    add_value(group, "--nom-freq", "N", "Value of MSR_PLATFORM_INFO[15:8], 0 to 255")
-    add_value(
+    add_value_option(group, "--mtc-freq", "N", "Value of IA32_RTIT_CTL.MTCFreq, 0 to 15")
+    add_value_option(group, "--nom-freq", "N", "Value of MSR_PLATFORM_INFO[15:8], 0 to 255")
+    add_value_option(
         group,
         "--cpuid-15",
         "EAX,EBX",
@@ -509,10 +524,10 @@ def add_clock(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_numbers(group: argparse._ArgumentGroup) -> None:
+def add_clock_and_start_options(group: argparse._ArgumentGroup) -> None:
     """Declare the settings of the clocks, and a time near the beginning."""
-    add_clock(group)
-    add_value(
+    add_clock_options(group)
+    add_value_option(
         group,
         "--start-time",
         "TSC",
@@ -538,24 +553,24 @@ class _OrderedCodeOption(argparse.Action):
         namespace.code = [*given, (self.option_strings[0], values)]
 
 
-def is_raw(arguments: argparse.Namespace) -> bool:
+def is_raw_requested(arguments: argparse.Namespace) -> bool:
     """Return whether the options name raw PT. Raises UsageError for options of it without --raw."""
     if getattr(arguments, "raw", None) is not None:
         return True
     for option, _ in getattr(arguments, "code", None) or []:
         raise UsageError(f"{option} describes raw PT: it needs --raw FILE")
-    for name in _options_given(arguments, _RAW_ONLY):
+    for name in _names_of_given_options(arguments, _RAW_ONLY):
         raise UsageError(f"{name} describes raw PT: it needs --raw FILE")
     return False
 
 
-def _options_given(arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
+def _names_of_given_options(arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
     for name in names:
         if getattr(arguments, name, None) not in (None, False, []):
             yield f"--{name.replace('_', '-')}"
 
 
-def is_piped(raw: str) -> bool:
+def is_raw_file_piped(raw: str) -> bool:
     """Return whether the file of --raw can be read only once."""
     return raw == "-" or (Path(raw).exists() and not Path(raw).is_file())
 
@@ -568,15 +583,15 @@ def open_raw_trace(arguments: argparse.Namespace) -> Trace:
     if arguments.file is not None or arguments.input is not None:
         named = arguments.file if arguments.file is not None else arguments.input
         raise UsageError(f"two files given: {named} and --raw {arguments.raw}")
-    for name in _options_given(arguments, _RECORDING_ONLY):
+    for name in _names_of_given_options(arguments, _RECORDING_ONLY):
         raise UsageError(f"{name} is for a recording, not for --raw")
     image, spaces = _build_images(getattr(arguments, "code", None) or [])
     if arguments.raw == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed")
         source: FileSource | ChunkedSource = ChunkedSource(_read_file_in_parts(sys.stdin.buffer))
-    elif is_piped(arguments.raw):
-        source = ChunkedSource(_parts_of(Path(arguments.raw)))
+    elif is_raw_file_piped(arguments.raw):
+        source = ChunkedSource(_iterate_file_parts(Path(arguments.raw)))
     else:
         source = FileSource(arguments.raw)
     mtc_freq, nom_freq, cpuid_15 = parse_timing_numbers(arguments)
@@ -587,8 +602,8 @@ def open_raw_trace(arguments: argparse.Namespace) -> Trace:
         mtc_freq=mtc_freq,
         nom_freq=nom_freq,
         cpuid_15=cpuid_15,
-        start_time=named_number(arguments, "start_time"),
-        guest_tsc=guest_tsc_of_all(getattr(arguments, "guest_tsc", None)),
+        start_time=number_of_option(arguments, "start_time"),
+        guest_tsc=parse_guest_tsc_of_all(getattr(arguments, "guest_tsc", None)),
         ranges=filter_ranges(getattr(arguments, "filter", None)),
         no_tnt=getattr(arguments, "notnt", False),
         no_retcomp=getattr(arguments, "noretcomp", False),
@@ -650,7 +665,7 @@ def _read_file_in_parts(file: BinaryIO) -> Iterator[bytes]:
         yield part
 
 
-def _parts_of(path: Path) -> Iterator[bytes]:
+def _iterate_file_parts(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         yield from _read_file_in_parts(file)
 
@@ -670,13 +685,13 @@ def _parse_address(option: str, text: str) -> int:
 
 def parse_timing_numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple[int, int]]:
     """Return --mtc-freq, --nom-freq and --cpuid-15 (EAX, EBX), 0 if absent. Raises UsageError."""
-    mtc_freq, nom_freq = (named_number(arguments, name) for name in ("mtc_freq", "nom_freq"))
+    mtc_freq, nom_freq = (number_of_option(arguments, name) for name in ("mtc_freq", "nom_freq"))
     return mtc_freq, nom_freq, _parse_number_pair(getattr(arguments, "cpuid_15", None))
 
 
 def guest_tsc(texts: list[str] | None) -> GuestTsc:
     """Return --guest-tsc: of all guests, by VMCS, or `auto`. Raises UsageError."""
-    from rtit.trace.recording.settings import NO_SCALING
+    from rtit.trace.recording.decoder_settings import NO_SCALING
 
     if not texts:
         return NO_SCALING
@@ -696,7 +711,7 @@ def guest_tsc(texts: list[str] | None) -> GuestTsc:
     return _parse_tsc_scaling(texts[0])
 
 
-def guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
+def parse_guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
     """Return --guest-tsc of raw PT. Raises UsageError."""
     found = guest_tsc(texts)
     if not isinstance(found, tuple):
@@ -708,7 +723,7 @@ def guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
 
 def _parse_tsc_scaling(text: str) -> tuple[int, int]:
     """Parse OFFSET[,MULTIPLIER]; the offset may be negative, it is added modulo 2^64."""
-    from rtit.trace.recording.settings import NO_SCALING
+    from rtit.trace.recording.decoder_settings import NO_SCALING
 
     try:
         numbers = [int(word, 0) for word in text.split(",")]
@@ -718,7 +733,7 @@ def _parse_tsc_scaling(text: str) -> tuple[int, int]:
     return offset % (1 << 64), multiplier
 
 
-def named_number(arguments: argparse.Namespace, name: str) -> int:
+def number_of_option(arguments: argparse.Namespace, name: str) -> int:
     """Return the number of the option with this name, 0 if not given. Raises UsageError."""
     text = getattr(arguments, name, None)
     return 0 if text is None else _parse_number(f"--{name.replace('_', '-')}", text)

@@ -12,7 +12,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from rtit.readable import escape_control_characters, format_json, iterate_json
+from rtit.text_escaping import escape_control_characters, format_json, iterate_json
 
 
 def print_line(text: str = "", *, to: TextIO | None = None) -> None:
@@ -38,11 +38,11 @@ def write_json(value: object, *, indent: int | None = None) -> None:
     if indent is None:
         sys.stdout.write(format_json(value) + "\n")
         return
-    sys.stdout.writelines(iterate_json(value, indent, _ListView))
+    sys.stdout.writelines(iterate_json(value, indent, _JsonListView))
     sys.stdout.write("\n")
 
 
-class _ListView(list[object]):
+class _JsonListView(list[object]):
     """A collection as the list that `json` asks for; `iterencode` uses its length and iterator."""
 
     def __init__(self, items: Collection[object]) -> None:

@@ -137,7 +137,7 @@ class ProgramParser(CommandParser):
         found.file = None
         if not (positional := found.words):
             return found, unknown
-        if _is_program(positional[0]):
+        if _names_a_program(positional[0]):
             found.program = [*positional, *words[end:]]
             return found, unknown
         # A recording: options may follow it.
@@ -146,7 +146,7 @@ class ProgramParser(CommandParser):
         return found, [*unknown, *more, *found.words]
 
 
-def _is_program(word: str) -> bool:
+def _names_a_program(word: str) -> bool:
     """Return whether a word names a program; an existing file that is not executable is a
     recording, even if PATH has a program of its name.
     """

@@ -85,7 +85,7 @@ def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> I
 
     sources = [stream.source for stream in streams]
     for stream in streams:
-        stream.source = _CountedSource(stream.source, add_bytes)
+        stream.source = _ProgressSource(stream.source, add_bytes)
     try:
         yield
     finally:
@@ -94,7 +94,7 @@ def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> I
         line.erase_text()
 
 
-class _CountedSource:
+class _ProgressSource:
     """A source that reports the bytes read from it; bytes that are read again count once."""
 
     def __init__(self, source: ByteSource, report: Callable[[int], None]) -> None:

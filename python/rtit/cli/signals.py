@@ -41,7 +41,7 @@ def handle_signals() -> Iterator[None]:
     """
 
     def end(number: int, _: FrameType | None) -> None:
-        _install_handler(ours, _ignore_later)
+        _install_handler(ours, _ignore_repeated_signal)
         raise KeyboardInterrupt if number == signal.SIGINT else EndedBySignal(number)
 
     default = dict.fromkeys(_CLEAN_UP, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
@@ -53,7 +53,7 @@ def handle_signals() -> Iterator[None]:
     except (KeyboardInterrupt, EndedBySignal):
         raise  # later signals stay without effect until `exit_by_signal`
     except BrokenPipeError:
-        _install_handler(ours, _ignore_later)
+        _install_handler(ours, _ignore_repeated_signal)
         raise
     except BaseException:
         _restore_handlers(ours)
@@ -62,7 +62,7 @@ def handle_signals() -> Iterator[None]:
         _restore_handlers(ours)
 
 
-def _ignore_later(number: int, _: FrameType | None) -> None:
+def _ignore_repeated_signal(number: int, _: FrameType | None) -> None:
     """Ignore a signal after the first."""
 
 

@@ -64,7 +64,7 @@ class FileCoverage:
 
     def transfer_counts(self, sources: _Offsets, targets: _Offsets) -> _Offsets:
         """Return how often each transfer was made."""
-        at = _find_pairs(self.source, self.target, sources, targets)
+        at = _first_rows_of_pairs(self.source, self.target, sources, targets)
         return np.where(at < 0, np.uint64(0), np.append(self.transfer_count, np.uint64(0))[at])
 
     def add(self, binary: Binary) -> None:
@@ -72,14 +72,14 @@ class FileCoverage:
         self._add_instructions(binary)
         within = binary.edges_within_binary
         branches = within.select_rows(np.isin(within.kind, [End.CUT, *NEAR_BRANCHES]))
-        self.source, self.target, self.transfer_count = _sum_rows(
+        self.source, self.target, self.transfer_count = _sum_counts_of_pairs(
             (self.source, self.target, self.transfer_count),
             (branches.source, branches.target, branches.count),
         )
         ranges = ExecutedRanges(binary)
         ends = binary.offset[ranges.last] + binary.length[ranges.last]
         blocks = binary.offset[ranges.first], ends, ranges.count
-        self.range_start, self.range_end, _ = _sum_rows(
+        self.range_start, self.range_end, _ = _sum_counts_of_pairs(
             (self.range_start, self.range_end, self.range_start), blocks
         )
 
@@ -101,7 +101,7 @@ class FileCoverage:
         is_new = find_sorted(base.offset, self.offset) < 0
         new.offset, new.length = self.offset[is_new], self.length[is_new]
         new.count = self.count[is_new]
-        is_new = _find_pairs(base.source, base.target, self.source, self.target) < 0
+        is_new = _first_rows_of_pairs(base.source, base.target, self.source, self.target) < 0
         new.source, new.target = self.source[is_new], self.target[is_new]
         new.transfer_count = self.transfer_count[is_new]
         is_new = find_sorted(new.offset, self.range_start) >= 0
@@ -153,7 +153,9 @@ def coverage(recordings: Iterable[tuple[Trace, Sequence[Stream]]]) -> Coverage:
     return result
 
 
-def _sum_rows(*rows: tuple[_Offsets, _Offsets, _Offsets]) -> tuple[_Offsets, _Offsets, _Offsets]:
+def _sum_counts_of_pairs(
+    *rows: tuple[_Offsets, _Offsets, _Offsets],
+) -> tuple[_Offsets, _Offsets, _Offsets]:
     """Add up rows of two numbers and a count: one row per pair of numbers."""
     sums = BoundedCounter("u8 u8", _NO_LIMIT)
     for first, second, count in rows:
@@ -163,7 +165,7 @@ def _sum_rows(*rows: tuple[_Offsets, _Offsets, _Offsets]) -> tuple[_Offsets, _Of
     return first, second, count
 
 
-def _find_pairs(
+def _first_rows_of_pairs(
     first: _Offsets, second: _Offsets, firsts: _Offsets, seconds: _Offsets
 ) -> np.ndarray[Any, np.dtype[np.intp]]:
     """Return the first row with each pair; -1 if it is missing. Rows are sorted by both numbers."""

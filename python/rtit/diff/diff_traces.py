@@ -1,8 +1,8 @@
 """Compares two recordings, thread by thread.
 
 Threads are paired in the order in which they were started. For each pair: where the paths diverge
-(`paths`), with the instructions around it and what follows. If any path differs, or a file is
-another build, the counts of functions, calls and calling contexts are compared too (`counts`).
+(`compare_paths`), with the instructions around it and what follows. If any path differs, or a file
+is another build, the counts of functions, calls and calling contexts are compared too (`counts`).
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from contextlib import ExitStack
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from rtit.diff.builds import BuildMatching
+from rtit.diff.compare_paths import DivergenceLog, DivergenceSide, ExecutionPath, compare_paths
 from rtit.diff.counts import CallTree, count_functions, list_changes
 from rtit.diff.difference import (
     DEFAULT_STEPS,
-    AfterDivergence,
+    ComparisonAfterDivergence,
     Difference,
     RepeatedDivergence,
     ThreadDifference,
     format_difference,
 )
-from rtit.diff.paths import DivergenceLog, DivergenceSide, ExecutionPath, compare_paths
+from rtit.diff.matched_builds import BuildMatching
 from rtit.profile.builder import build_profile
-from rtit.trace import Trace
+from rtit.trace import Settings, Trace
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
+from rtit.trace.tables.unknown_loops import describe_loops, instructions_in_unknown_iterations
 
 if TYPE_CHECKING:
     from rtit.trace import Stream
@@ -47,8 +47,8 @@ def diff_traces(
     """Return the difference of two recordings, or of these streams.
 
     Positions are compared by file and offset, not by address; in files that are different builds,
-    by the names of functions (see `builds`). `steps` instructions are listed on each side of a
-    divergence. Raises what decoding raises.
+    by the names of functions (see `matched_builds`). `steps` instructions are listed on each side
+    of a divergence. Raises what decoding raises.
     """
     if streams is None:
         streams = left.select(always_split=True), right.select(always_split=True)
@@ -119,7 +119,7 @@ def _compare_threads(
 
 def _name_divergences(
     log: DivergenceLog, sides: tuple[DivergenceSide, DivergenceSide]
-) -> AfterDivergence:
+) -> ComparisonAfterDivergence:
     """Return the log with names in place of addresses, for the most frequent points."""
     divergences = []
     for point in sorted(log.times_by_point, key=lambda each: -log.times_by_point[each])[
@@ -131,7 +131,7 @@ def _name_divergences(
             if ip is None:
                 targets.append("")
                 continue
-            target = side.next_ip(ip, time) if number == point.sequential else ip
+            target = side.ip_after_instruction(ip, time) if number == point.sequential else ip
             targets.append(side.list_instruction_at(target, time).symbol)
         symbol = source = ""
         if point.last is not None:
@@ -139,7 +139,9 @@ def _name_divergences(
             symbol, source = last.symbol, last.source
         divergences.append(RepeatedDivergence(log.times_by_point[point], symbol, source, *targets))
     total = sum(log.times_by_point.values())
-    return AfterDivergence(log.instructions, log.unmatched, total, tuple(divergences), log.whole)
+    return ComparisonAfterDivergence(
+        log.instructions, log.unmatched, total, tuple(divergences), log.whole
+    )
 
 
 def _compare_counts(
@@ -152,14 +154,21 @@ def _compare_counts(
     after = count_functions(right).rename_files(builds.renamed_files)
     difference.functions = list_changes(before.instructions, after.instructions)
     difference.calls = list_changes(before.calls, after.calls)
-    tree = CallTree()
-    difference.contexts = tree.list_changes(
-        tree.count_instructions(builds.left, streams[0], left, {}),
-        tree.count_instructions(builds.right, streams[1], right, builds.renamed_files),
-    )
+    if any(map(_has_address_filter, (*streams[0], *streams[1]))):
+        difference.too_deep.append("who called whom is not compared: an address filter hid callers")
+    else:
+        tree = CallTree()
+        difference.contexts = tree.list_changes(
+            tree.count_instructions(builds.left, streams[0], left, {}),
+            tree.count_instructions(builds.right, streams[1], right, builds.renamed_files),
+        )
     for side, each in (("first", left), ("second", right)):
         difference.too_deep.extend(f"{side}: {line}" for line in each.losses.describe_call_losses())
         difference.gaps.extend(f"{side}: {line}" for line in each.losses.describe_counter_losses())
+
+
+def _has_address_filter(stream: Stream) -> bool:
+    return isinstance(stream.settings, Settings) and bool(stream.settings.ranges)
 
 
 def _describe_unknown_loops(

@@ -41,7 +41,7 @@ class RepeatedDivergence:
 
 
 @dataclass(frozen=True, slots=True)
-class AfterDivergence:
+class ComparisonAfterDivergence:
     """The comparison after the first divergence of two paths.
 
     `instructions` are equal again; `unmatched`, by path, are those that only one path has. The
@@ -70,7 +70,7 @@ class ThreadDifference:
     identical: bool
     before: tuple[ListedInstruction, ...] = ()
     after: tuple[tuple[ListedInstruction, ...], tuple[ListedInstruction, ...]] = ((), ())
-    later: AfterDivergence | None = None
+    later: ComparisonAfterDivergence | None = None
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Difference:
     calls: list[CountChange] = field(default_factory=list)
     contexts: list[CountChange] = field(default_factory=list)
     too_deep: list[str] = field(default_factory=list)
-    """A sentence for each recording whose `contexts` lack some calls."""
+    """A sentence for each reason why `contexts` lack some calls."""
     builds: list[str] = field(default_factory=list)
     """A sentence for each pair of files that are different builds."""
     gaps: list[str] = field(default_factory=list)
@@ -112,8 +112,9 @@ _MAX_FUNCTIONS = 4
 def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str]:
     """Return the lines of a difference, with the `top` changed counts of each kind."""
     yield from found.builds
+    equal = "equal by function" if found.builds else "identical"
     for thread in found.threads:
-        yield from _format_thread(thread)
+        yield from _format_thread(thread, equal)
     for what, changes in (
         ("instructions", found.functions),
         ("calls", found.calls),
@@ -124,14 +125,15 @@ def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str
         )
         yield from _format_changes(what, [each for each in changes if not each.is_one_sided], top)
     yield from found.too_deep
-    if found.functions or found.calls or found.contexts:
+    has_other_counts = bool(found.functions or found.calls or found.contexts)
+    if has_other_counts:
         yield ""
     for gap in found.gaps:
         yield f"not compared: {gap}"
     count = len(found.threads)
     if found.has_equal_paths:
-        how = ", of two builds by function" if found.builds else ""
-        yield f"identical{how}: {found.equal_instructions:,} instructions of {count} threads"
+        but = ", but counts differ" if has_other_counts else ""
+        yield f"{equal}{but}: {found.equal_instructions:,} instructions of {count} threads"
     else:
         parted = sum(not each.identical for each in found.threads)
         yield f"DIFFERENT: {parted} of {count} threads"
@@ -146,14 +148,14 @@ def difference_json(found: Difference) -> dict[str, Any]:
     }
 
 
-def _format_thread(thread: ThreadDifference) -> Iterator[str]:
+def _format_thread(thread: ThreadDifference, equal: str) -> Iterator[str]:
     if thread.left is None or thread.right is None:
         which, title = ("second", thread.right) if thread.left is None else ("first", thread.left)
         yield f"{title}: in the {which} alone"
         return
     titles = thread.left if thread.left == thread.right else f"{thread.left}, {thread.right}"
     if thread.identical:
-        yield f"{titles}: identical: {thread.instructions:,} instructions"
+        yield f"{titles}: {equal}: {thread.instructions:,} instructions"
         return
     last = thread.before[-1] if thread.before else None
     position = "at the beginning"
@@ -170,7 +172,7 @@ def _format_thread(thread: ThreadDifference) -> Iterator[str]:
         yield from _format_after_divergence(thread.later)
 
 
-def _format_after_divergence(later: AfterDivergence) -> Iterator[str]:
+def _format_after_divergence(later: ComparisonAfterDivergence) -> Iterator[str]:
     one, other = later.unmatched
     if later.whole or later.times > 1:
         yield (

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 
 from rtit.errors import RtitError
-from rtit.gdb import qxfer
+from rtit.gdb import qxfer_objects
 from rtit.gdb.target import GdbTarget
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 
 MAX_PACKET = 0x4000
 """Bytes between `$` and `#` of a packet."""
@@ -154,7 +154,7 @@ class GdbSession:
     def _reply_supported(self, _: bytes) -> bytes:
         return ";".join(_FEATURES).encode()
 
-    def _stop_acks(self, _: bytes) -> bytes:
+    def _disable_acknowledgements(self, _: bytes) -> bytes:
         self._sends_acks = False
         return _OK
 
@@ -240,7 +240,7 @@ class GdbSession:
         """Return a qXfer object. The branch trace is cached, because gdb reads it in parts."""
         if name == b"btrace":
             if annex != b"all":  # only what is new
-                return qxfer.empty_trace().encode()
+                return qxfer_objects.empty_branch_trace().encode()
             if self._cached_object is None or self._cached_object[:2] != (name, self._thread):
                 text = self._target.branch_trace(self._thread).encode()
                 self._cached_object = name, self._thread, text
@@ -278,7 +278,7 @@ class GdbSession:
 
 _HANDLERS: tuple[tuple[bytes, Callable[[GdbSession, bytes], bytes | None]], ...] = (
     (b"qSupported", GdbSession._reply_supported),
-    (b"QStartNoAckMode", GdbSession._stop_acks),
+    (b"QStartNoAckMode", GdbSession._disable_acknowledgements),
     (b"qXfer:", GdbSession._read_object),
     (b"qRcmd,", GdbSession._run_monitor_command),
     (b"qAttached", GdbSession._reply_attached),

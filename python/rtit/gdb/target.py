@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError, UnsupportedError, UsageError
-from rtit.gdb import qxfer
-from rtit.gdb.program import RecordedProgram
-from rtit.gdb.thread_path import ThreadPath, next_ip, open_call_returns
-from rtit.readable import escape_control_characters
+from rtit.gdb import qxfer_objects
+from rtit.gdb.recorded_program import RecordedProgram
+from rtit.gdb.thread_path import ThreadPath, ip_after_instruction, open_call_returns
+from rtit.text_escaping import escape_control_characters
 from rtit.views.trace_tail import ProcessCrash, find_crashes
 
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ class GdbTarget:
             self._next_ip_in_memory[tid] = path.last_branch_target()
         else:
             self._next_ip_in_memory[tid] = (
-                next_ip(self.program.image, int(path.last[-1])) if len(path.last) else None
+                ip_after_instruction(self.program.image, int(path.last[-1]))
+                if len(path.last)
+                else None
             )
         return path
 
@@ -124,9 +126,9 @@ class GdbTarget:
         if tid not in self._next_ip_in_memory:
             self.thread_path(tid)
         fault = self._crashes.get(tid)
-        return fault if fault is not None and self._trace_reaches(tid, fault.ip) else None
+        return fault if fault is not None and self._does_trace_end_at(tid, fault.ip) else None
 
-    def _trace_reaches(self, tid: int, ip: int) -> bool:
+    def _does_trace_end_at(self, tid: int, ip: int) -> bool:
         next_traced_ip = self._next_traced_ip[tid]
         if next_traced_ip is not None:
             return next_traced_ip == ip
@@ -139,8 +141,8 @@ class GdbTarget:
         return _GDB_SIGNALS.get(number, number)
 
     def register_values(self, tid: int) -> list[str]:
-        """Return the values of all registers, as `qxfer.register_values` does."""
-        return qxfer.register_values(self.last_ip(tid))
+        """Return the values of all registers, as `qxfer_objects.register_values` does."""
+        return qxfer_objects.register_values(self.last_ip(tid))
 
     def return_addresses(self, tid: int) -> list[int]:
         """Return the return addresses of the calls that are open at the end."""
@@ -155,46 +157,48 @@ class GdbTarget:
         streams = self.threads[tid]
         is_alone = len(streams) == 1 and streams[0].thread_scope is None
         trace_format = "pt" if self._trace_format == "pt" and is_alone else "bts"
-        return qxfer.trace_configuration(trace_format, sum(each.size for each in streams))
+        return qxfer_objects.trace_configuration(trace_format, sum(each.size for each in streams))
 
     def branch_trace(self, tid: int) -> str:
         """Return the qXfer object with a thread's branch trace. Raises what decoding raises."""
         path = self.thread_path(tid)
-        self.report_extent(tid)
+        self.report_path_extent(tid)
         if self.sends_packets(tid):
             settings = self.threads[tid][0].settings
             cpu = None if isinstance(settings, RtitError) else settings.cpu
-            return qxfer.packet_trace(path.packets_from_sync_point(), cpu)
+            return qxfer_objects.branch_trace_of_packets(path.packets_from_sync_point(), cpu)
         pc = self.last_ip(tid)
         is_next = pc is not None and pc == self._next_ip_in_memory[tid]
-        return qxfer.block_trace(path, pc, is_contiguous=is_next and not path.ends_with_transfer)
+        return qxfer_objects.branch_trace_of_blocks(
+            path, pc, is_contiguous=is_next and not path.ends_with_transfer
+        )
 
     def qxfer_object(self, name: str) -> bytes | None:
         """Return a qXfer object that all threads share; None for other names."""
         match name:
             case "features":
-                return qxfer.target_description().encode()
+                return qxfer_objects.target_description().encode()
             case "auxv":
                 return self.program.build_auxiliary_vector()
             case "libraries-svr4":
-                return qxfer.library_list(self.program).encode()
+                return qxfer_objects.library_list(self.program).encode()
             case "exec-file":
                 main = self.program.main
                 return os.fsencode(main.path) if main is not None else None
             case "threads":
-                return qxfer.thread_list(
+                return qxfer_objects.thread_list(
                     (tid, self.thread_name(tid)) for tid in self.threads
                 ).encode()
         return None
 
-    def report_extent(self, tid: int) -> None:
+    def report_path_extent(self, tid: int) -> None:
         """Report once how much of a thread's path gdb gets. Raises what decoding raises."""
         if tid in self._reported:
             return
         self._reported.add(tid)
         path = self.thread_path(tid)
         sends_packets = self.sends_packets(tid)
-        sent, total = path.instructions_given(packets=sends_packets), path.instructions
+        sent, total = path.instruction_count_for_gdb(packets=sends_packets), path.instructions
         amount = f"all {total:,}" if sent >= total else f"the last {sent:,} of {total:,}"
         fault = self._crashes.get(tid)
         if fault is None:

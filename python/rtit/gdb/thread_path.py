@@ -63,7 +63,7 @@ class ThreadPath:
         self.instructions = sum(stream_end.instructions for stream_end in stream_ends)
         """Number of instructions that the thread executed, as far as they could be decoded."""
         start, last, counts, time, end, gap_after = _merge_by_time(stream_ends, streams)
-        kept = slice(_first_row(counts, limit), None)
+        kept = slice(_first_of_last_rows(counts, limit), None)
         self.start, self.last, self.time = start[kept], last[kept], time[kept]
         self.end, self.gap_after, counts = end[kept], gap_after[kept], counts[kept]
         self.row_instructions = int(counts.sum())
@@ -72,7 +72,10 @@ class ThreadPath:
             zip(reversed(stream_ends), reversed(streams), strict=True),
             key=lambda pair: pair[0].tail.time,
         )
-        self.next_ip, self.left_traced_code = final.tail.next_ip, final.tail.left_traced_code
+        self.next_ip, self.left_traced_code = (
+            final.tail.next_ip,
+            final.tail.left_traced_code,
+        )
         self._ends_with_gap = final.tail.has_gap
         is_alone = len(streams) == 1 and streams[0].thread_scope is None
         self.sync_point = stream_ends[0].sync_point(streams[0].size, limit) if is_alone else None
@@ -108,7 +111,7 @@ class ThreadPath:
             at += len(chunk)
         return b"".join(found)
 
-    def instructions_given(self, *, packets: bool) -> int:
+    def instruction_count_for_gdb(self, *, packets: bool) -> int:
         """Return the number of instructions in the packets, or in the rows."""
         if packets and self.sync_point is not None:
             return self.instructions - self.sync_point.instructions_before
@@ -127,7 +130,7 @@ class _LastRowsOfStream:
         self.tail = TraceTail()
 
     def add_rows(self, rows: Rows, since: int) -> None:
-        self._add_sync_points(rows, since)
+        self._keep_sync_points(rows, since)
         self.tail.add_rows(rows)
         kept = rows.time >= np.uint64(since)
         if not kept.any():
@@ -148,7 +151,7 @@ class _LastRowsOfStream:
             self._batches.popleft()
             self._batch_instructions -= oldest
 
-    def _add_sync_points(self, rows: Rows, since: int) -> None:
+    def _keep_sync_points(self, rows: Rows, since: int) -> None:
         """Keep the PSBs after which there are enough instructions, and one before."""
         here = rows.events.kind == EventKind.PSB
         if not here.any():
@@ -183,7 +186,7 @@ class _LastRowsOfStream:
             else None
         )
 
-    def last_columns(self) -> tuple[Any, ...]:
+    def columns_of_last_rows(self) -> tuple[Any, ...]:
         empty = tuple(np.zeros(0, dtype) for dtype in ("u8", "u8", "u4", "u8", "u1", "?"))
         return tuple(map(np.concatenate, zip(empty, *self._batches, strict=True)))
 
@@ -194,7 +197,7 @@ def _merge_by_time(
     """Return the rows of all streams in order of time."""
     found = []
     for stream_end, stream in zip(stream_ends, streams, strict=True):
-        found.append(stream_end.last_columns())
+        found.append(stream_end.columns_of_last_rows())
         if stream.part:  # a snapshot: execution after it is not recorded
             found[-1][-1][-1:] = True
     columns = tuple(map(np.concatenate, zip(*found, strict=True)))
@@ -202,7 +205,7 @@ def _merge_by_time(
     return tuple(column[order] for column in columns)
 
 
-def _first_row(counts: Any, limit: int) -> int:
+def _first_of_last_rows(counts: Any, limit: int) -> int:
     """Return the first of the rows that have the last `limit` instructions."""
     after = np.cumsum(counts[::-1], dtype=np.int64)
     return max(0, len(counts) - 1 - int(np.searchsorted(after, limit)))
@@ -228,7 +231,7 @@ def open_call_returns(path: ThreadPath, image: Image, limit: int) -> list[int]:
             open_returns.clear()
         elif path.end[row] != End.RETURN:
             if last not in return_addresses:
-                following = next_ip(image, last, int(path.time[row]))
+                following = ip_after_instruction(image, last, int(path.time[row]))
                 if following is None:
                     continue
                 return_addresses[last] = following
@@ -241,7 +244,7 @@ def open_call_returns(path: ThreadPath, image: Image, limit: int) -> list[int]:
     return open_returns[: -limit - 1 : -1]
 
 
-def next_ip(image: Image, ip: int, time: int = END_OF_TIME) -> int | None:
+def ip_after_instruction(image: Image, ip: int, time: int = END_OF_TIME) -> int | None:
     """Return the IP of the instruction after the one at `ip`; None if its code is unknown."""
     from rtit._core import decode_instruction
 

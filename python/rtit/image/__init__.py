@@ -9,23 +9,22 @@ file is missing or changed) is left out and reported as a `Problem`.
 from __future__ import annotations
 
 from rtit.image.file_symbols import FileFunction, FileSymbols
-from rtit.image.files import (
-    Files,
-    PackedFile,
-    UnusableFile,
-    load_bias,
-    open_program_file,
-)
 from rtit.image.image import Image, MappingLookup
 from rtit.image.images import Images
 from rtit.image.kernel import (
     GUEST_KERNEL_PID,
     KERNEL_PID,
-    Kernel,
     KernelFiles,
     guest_kernel_pid,
     guest_process_pid,
-    machine_of,
+    machine_of_kernel_mapping,
+)
+from rtit.image.mapped_files import (
+    Files,
+    PackedFile,
+    UnusableFile,
+    load_bias,
+    open_program_file,
 )
 from rtit.image.mappings import KERNEL_START, Mapping, guest_path, has_file
 from rtit.image.memory_budget import MemoryBudget, MemoryLimits
@@ -41,7 +40,6 @@ __all__ = [
     "Files",
     "Image",
     "Images",
-    "Kernel",
     "KernelFiles",
     "Mapping",
     "MappingLookup",
@@ -57,6 +55,6 @@ __all__ = [
     "guest_process_pid",
     "has_file",
     "load_bias",
-    "machine_of",
+    "machine_of_kernel_mapping",
     "open_program_file",
 ]

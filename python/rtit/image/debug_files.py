@@ -47,7 +47,7 @@ def find_debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile |
     name = os.fsdecode(name_of_link)
     if "/" in name:
         return None
-    for path in _linked_paths(elf.path, recorded, name, symfs):
+    for path in _paths_by_debug_link(elf.path, recorded, name, symfs):
         found = _open_elf_file(path)
         # The link of a file can name the file itself.
         if found is None or os.path.samestat(found.path.stat(), status):
@@ -73,7 +73,7 @@ def _debug_folders(symfs: str | None) -> Iterator[Path]:
     yield Path(FOLDER)
 
 
-def _linked_paths(path: Path, recorded: str, name: str, symfs: str | None) -> Iterator[Path]:
+def _paths_by_debug_link(path: Path, recorded: str, name: str, symfs: str | None) -> Iterator[Path]:
     yield path.parent / name
     yield path.parent / ".debug" / name
     for folder in _debug_folders(symfs):

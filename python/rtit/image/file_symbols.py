@@ -150,7 +150,7 @@ class FileSymbols:
         return list(self._by_name)
 
     @cached_property
-    def owned_columns(self) -> tuple[Any, Any, Any]:
+    def owned_range_columns(self) -> tuple[Any, Any, Any]:
         """Disjoint ranges of file offsets, each of one function, sorted.
 
         The columns are start, end and index into `functions`, as NumPy arrays of uint64.

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import UsageError
-from rtit.image.files import Files, UnusableFile
 from rtit.image.image import Image
+from rtit.image.mapped_files import Files, UnusableFile
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping, has_file
 from rtit.image.problems import Problem
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rtit.errors import ImageError, MissingImageError, UsageError
-from rtit.image.files import Files, UnusableFile
+from rtit.image.mapped_files import Files, UnusableFile
 from rtit.image.mappings import FOREVER, Mapping, Mappings
 
 if TYPE_CHECKING:
@@ -71,15 +71,15 @@ class MappingLookup:
         import numpy as np
 
         if len(self._borders) == 1:
-            return self._in_epoch(0, ips)
+            return self._lookup_in_epoch(0, ips)
         epochs = np.searchsorted(self._borders, times, "right") - 1
         rows, offsets = np.full(len(ips), NO_MAPPING), ips.copy()
         for epoch in np.unique(epochs).tolist():
             selected = epochs == epoch
-            rows[selected], offsets[selected] = self._in_epoch(epoch, ips[selected])
+            rows[selected], offsets[selected] = self._lookup_in_epoch(epoch, ips[selected])
         return rows, offsets
 
-    def _in_epoch(self, epoch: int, ips: Any) -> tuple[Any, Any]:
+    def _lookup_in_epoch(self, epoch: int, ips: Any) -> tuple[Any, Any]:
         import numpy as np
 
         if self._last_table[0] != epoch:

@@ -16,16 +16,16 @@ from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import VDSO, Files, PackedFiles, UnusableFile
 from rtit.image.image import Image
 from rtit.image.kernel import KERNEL_PID, KernelFiles, guest_kernel_pid
+from rtit.image.mapped_files import VDSO, Files, PackedFiles, UnusableFile
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping, Mappings, has_file
 from rtit.image.memory_budget import MemoryBudget
 from rtit.image.problems import Problem
 
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod
-    from rtit.image.kernel import Kernel
+    from rtit.image.kernel.kernel import Kernel
 
 _MAX_GAP_FILLING = 64
 """A mapping over more mappings than this replaces them, even those that show the same bytes."""
@@ -84,7 +84,7 @@ class Images:
         self.guests: dict[int, Kernel] = {}
         """The same for the kernels of virtual machines, by pid; 0: all other machines."""
         if kernel is not None or guests:
-            from rtit.image.kernel import Kernel
+            from rtit.image.kernel.kernel import Kernel
 
             self.kernel = None if kernel is None else Kernel(kernel, self.files, self.budget)
             self.guests = {
@@ -192,7 +192,7 @@ class Images:
         process = self._image_of_process(pid)
         new = Mapping(address, end, pgoff, path, build_id, time)
         old = process.mappings.mappings_overlapping(address, end)
-        parts = _parts_not_shown(new, old if len(old) <= _MAX_GAP_FILLING else [])
+        parts = _parts_without_equal_mapping(new, old if len(old) <= _MAX_GAP_FILLING else [])
         if not parts:
             return
         limits = self.budget.limits
@@ -302,7 +302,7 @@ class Images:
         if process is None or not rows:
             return
         path = f"[perf-{pid}.map]"
-        process.mappings.name_anonymous(path)
+        process.mappings.name_anonymous_mappings(path)
         start, end = min(row[0] for row in rows), max(row[0] + row[1] for row in rows)
         self.files.set_symbols(path, FileSymbols.from_rows(start, end, rows))
 
@@ -363,7 +363,7 @@ _TOO_MUCH = Problem(
 )
 
 
-def _parts_not_shown(new: Mapping, old: list[Mapping]) -> list[Mapping]:
+def _parts_without_equal_mapping(new: Mapping, old: list[Mapping]) -> list[Mapping]:
     """Return the parts of `new` that `old` does not show already."""
     parts = []
     at = new.start

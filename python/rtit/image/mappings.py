@@ -150,15 +150,15 @@ class Mappings:
                 rest.append(_cut_mapping(each, end, each.end))
         self._current[first:last] = rest
 
-    def name_anonymous(self, path: str) -> None:
+    def name_anonymous_mappings(self, path: str) -> None:
         """Name the mappings of anonymous memory; their offsets become addresses."""
 
-        def named(each: Mapping) -> Mapping:
+        def with_name(each: Mapping) -> Mapping:
             is_anonymous = each.path in ("", "//anon")
             return replace(each, path=path, offset=each.start) if is_anonymous else each
 
-        self.ended = [named(each) for each in self.ended]
-        self._current = [named(each) for each in self._current]
+        self.ended = [with_name(each) for each in self.ended]
+        self._current = [with_name(each) for each in self._current]
 
     def clear(self, time: int) -> None:
         """End all mappings (exec)."""

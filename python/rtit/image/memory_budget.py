@@ -60,7 +60,7 @@ class MemoryLimits:
         """Estimated bytes of all copies of a name."""
         return self.name_copies * getsizeof(name)
 
-    def aux_index(self, chunks: Mapping[Any, Sequence[object]]) -> int:
+    def aux_index_size(self, chunks: Mapping[Any, Sequence[object]]) -> int:
         """Estimated bytes of the index of AUX data: the chunks of each buffer."""
         count = sum(map(len, chunks.values()))
         return self.aux_buffer * len(chunks) + self.aux_chunk * count

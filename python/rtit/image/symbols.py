@@ -104,7 +104,9 @@ class Symbols:
         numbers = np.zeros(len(rows), dtype=np.uint32)
         for row in np.unique(rows[rows != NO_MAPPING]).tolist():
             here = rows == row
-            numbers[here], offsets[here] = self._name_module(lookup.mappings[row], offsets[here])
+            numbers[here], offsets[here] = self._resolve_in_module(
+                lookup.mappings[row], offsets[here]
+            )
         return numbers, offsets
 
     def location_text(self, number: int, offset: int) -> str:
@@ -136,7 +138,7 @@ class Symbols:
             self._names[pid] = Names(rows)
         return self._names[pid]
 
-    def _name_module(self, mapping: Mapping, at: Any) -> tuple[Any, Any]:
+    def _resolve_in_module(self, mapping: Mapping, at: Any) -> tuple[Any, Any]:
         """Return numbers and offsets for file offsets in a mapping."""
         import numpy as np
 
@@ -144,15 +146,15 @@ class Symbols:
         symbols = self._file_symbols_of(mapping)
         if symbols is None:
             return np.full(len(at), module, np.uint32), at
-        starts, ends, owners = symbols.owned_columns
+        starts, ends, owners = symbols.owned_range_columns
         if not len(starts):
             return np.full(len(at), module, np.uint32), symbols.addresses(at)
         found = np.searchsorted(starts, at, "right") - 1
         safe = np.maximum(found, 0)
         inside = (found >= 0) & (at < ends[safe])
         owner = owners[safe]
-        named, offsets = self._functions_owned_by(mapping, symbols, owner[inside])
-        numbers = np.where(inside, named[owner], np.uint32(module)).astype(np.uint32)
+        with_name, offsets = self._functions_owned_by(mapping, symbols, owner[inside])
+        numbers = np.where(inside, with_name[owner], np.uint32(module)).astype(np.uint32)
         return numbers, np.where(inside, at - offsets[owner], symbols.addresses(at))
 
     def _functions_owned_by(
@@ -164,12 +166,12 @@ class Symbols:
         key = (mapping.path, mapping.build_id)
         if key not in self._owners:
             self._owners[key] = np.zeros(len(symbols.offsets), np.uint32), symbols.offsets
-        named, offsets = self._owners[key]
-        for owner in np.unique(owners[named[owners] == 0]).tolist():
-            named[owner] = self._number_of_location(
+        with_name, offsets = self._owners[key]
+        for owner in np.unique(owners[with_name[owners] == 0]).tolist():
+            with_name[owner] = self._number_of_location(
                 self._demangled_name(symbols.name(owner)), mapping.path
             )
-        return named, offsets
+        return with_name, offsets
 
     def _mapping_at(self, tid: int, time: int, ip: int) -> Mapping | None:
         in_kernel = (

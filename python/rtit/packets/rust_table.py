@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtit.generated import write_or_check
+from rtit.generated_files import write_or_check_generated_file
 from rtit.packets.table import (
     CYC_MAX_BYTES,
     DECLARATION_BY_NAME,
@@ -192,7 +192,9 @@ def _field_line(row: PacketDeclaration, index: int) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write_or_check(arguments, TARGET, render_rust_table(), "rtit.packets.rust_table")
+    return write_or_check_generated_file(
+        arguments, TARGET, render_rust_table(), "rtit.packets.rust_table"
+    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from rtit.perfdata.attr import SampleType
 from rtit.perfdata.clock import TimeConversion
 from rtit.perfdata.features import Event
 from rtit.perfdata.file_scan import PageReleaser
-from rtit.perfdata.files import RecordingFile
+from rtit.perfdata.recording_files import RecordingFile
 from rtit.perfdata.records import Cursor, IdIndex, decode_text
 from rtit.perfdata.samples import RecordDecoder, SampleLayouts, aux_data
 

@@ -144,7 +144,7 @@ def unpack_wall_clock(at: Cursor) -> WallClock:
     return WallClock(clockid, wall, clock)
 
 
-def pack_index(entries: Iterable[int]) -> bytes:
+def pack_auxtrace_index(entries: Iterable[int]) -> bytes:
     """AUXTRACE: the file offset of each AUXTRACE record, with its size without the data."""
     size = records.RECORD_HEADER.size + records.Auxtrace.layout.fixed.size
     body = b"".join(_U64_PAIR.pack(offset, size) for offset in entries)

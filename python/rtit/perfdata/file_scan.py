@@ -233,17 +233,21 @@ class RecordScan:
         while offset < self._end:
             releaser.advance_to(offset)
             if self._end - offset < RECORD_HEADER.size:
-                self._end_or_raise("the records end within a header", offset, self._end - offset)
+                self._mark_truncated_or_raise(
+                    "the records end within a header", offset, self._end - offset
+                )
                 return
             header = RecordHeader(offset, *RECORD_HEADER.unpack_from(file, offset))
             after = offset + header.size
             if header.size < RECORD_HEADER.size:
-                self._end_or_raise("bad size of a record", offset, header.size)
+                self._mark_truncated_or_raise("bad size of a record", offset, header.size)
                 return
             if header.type in (_AUXTRACE, _TRACING_DATA) and after <= self._end:
                 after += self._size_of_data_after(header)
             if after > self._end:
-                self._end_or_raise("a record passes the end of the records", offset, after - offset)
+                self._mark_truncated_or_raise(
+                    "a record passes the end of the records", offset, after - offset
+                )
                 return
             yield header
             offset = after
@@ -256,7 +260,7 @@ class RecordScan:
         length: int = fixed.unpack_from(self._file, header.offset + RECORD_HEADER.size)[0]
         return length if header.type == _AUXTRACE else (length + 7) & ~7
 
-    def _end_or_raise(self, message: str, offset: int, value: int) -> None:
+    def _mark_truncated_or_raise(self, message: str, offset: int, value: int) -> None:
         """End the records before `offset` if the file was cut; else raise PerfDataError."""
         if not self._is_cut:
             raise PerfDataError(message, source=self._source, offset=offset, value=value)

@@ -39,7 +39,7 @@ from rtit.perfdata.file_scan import (
     RecordScan,
     check_not_truncated,
 )
-from rtit.perfdata.files import (
+from rtit.perfdata.recording_files import (
     RecordingFile,
     decompress_records,
     list_record_files,
@@ -86,13 +86,16 @@ class PerfData:
         try:
             self.header = FileHeader.decode(self._file, self.path)
             self._scan = RecordScan(self._file, self.header, self.path, self.page_releaser)
-            self._files = [RecordingFile(self._map, self._file, self._scan), *self._other_files()]
+            self._files = [
+                RecordingFile(self._map, self._file, self._scan),
+                *self._record_files_after_first(),
+            ]
             self._feature_ranges = {**self._scan.features, **self._read_feature_table()}
             attrs = self._read_attrs()
             self._layouts = SampleLayouts(attrs)
             self._decoder = RecordDecoder(self._file, self._layouts, self.path)
             self.events = self._name_events(attrs)
-            self.info = self._read_info()
+            self.info = self._read_auxtrace_info()
         except BaseException:
             self.close()
             raise
@@ -398,7 +401,7 @@ class PerfData:
         for header in self._scan.indexed[cls.layout.number]:
             yield self._decoder.decode_as(cls, header)
 
-    def _other_files(self) -> Iterator[RecordingFile]:
+    def _record_files_after_first(self) -> Iterator[RecordingFile]:
         found = [RecordingFile(self._map, self._file, self._scan)]
         if self._folder is not None:
             found += filter(
@@ -479,7 +482,7 @@ class PerfData:
             for i, (attr, ids) in enumerate(attrs)
         ]
 
-    def _read_info(self) -> IntelPtInfo | None:
+    def _read_auxtrace_info(self) -> IntelPtInfo | None:
         record = next(self._decode_indexed_records(records.AuxtraceInfo), None)
         if record is None:
             return None

@@ -494,7 +494,9 @@ class Writer:
                 return
             self.flush()
             self._facts.update(facts or {})
-            found = self._file_features() | {Feature.AUXTRACE: features.pack_index(self._index)}
+            found = self._file_features() | {
+                Feature.AUXTRACE: features.pack_auxtrace_index(self._index)
+            }
             if build_ids:
                 found[Feature.BUILD_ID] = features.pack_build_ids(build_ids)
             sections = sorted(found.items())

@@ -4,9 +4,9 @@
 calls the event of the same name of the trace unit.
 """
 
-from rtit.processor.core import StateChanges
+from rtit.processor.core import ArchStateChanges
 from rtit.processor.processor import Processor
 from rtit.processor.register_access import DecodeSettings
 from rtit.unit.arch_state import ArchState
 
-__all__ = ["ArchState", "DecodeSettings", "Processor", "StateChanges"]
+__all__ = ["ArchState", "ArchStateChanges", "DecodeSettings", "Processor"]

@@ -138,7 +138,7 @@ def _follows_in_straight_code(arch: ArchState, before: int, after: int) -> bool:
     return not (after - before) >> (width - 1) & 1
 
 
-class StateChanges(TypedDict, total=False):
+class ArchStateChanges(TypedDict, total=False):
     """Fields of `ArchState` that a far transfer, an event or a VMX transition changes.
 
     A field that is not given has the value that the event implies, or stays as it was. State that
@@ -158,7 +158,7 @@ class StateChanges(TypedDict, total=False):
     interrupt_flag: bool
 
 
-class ModeChanges(TypedDict, total=False):
+class ArchModeChanges(TypedDict, total=False):
     """The fields that an instruction other than a branch or MOV CR3 can change."""
 
     cs_l: bool
@@ -169,20 +169,21 @@ class ModeChanges(TypedDict, total=False):
     interrupt_flag: bool
 
 
-_CHANGEABLE = frozenset(StateChanges.__annotations__)
+_CHANGEABLE = frozenset(ArchStateChanges.__annotations__)
 
 
-def apply_changes(arch: ArchState, changes: StateChanges) -> ArchState:
+def apply_arch_changes(arch: ArchState, changes: ArchStateChanges) -> ArchState:
     """Return `arch` with the changes.
 
-    Raises TypeError for a field that is not in `StateChanges`, UsageError for an impossible state.
+    Raises TypeError for a field that is not in `ArchStateChanges`, UsageError for an impossible
+    state.
     """
     if wrong := changes.keys() - _CHANGEABLE:
         raise TypeError(f"an event cannot change {min(wrong)!r} of the state")
     return replace(arch, **changes) if changes else arch
 
 
-def kernel_entry_changes(arch: ArchState) -> StateChanges:
+def kernel_entry_changes(arch: ArchState) -> ArchStateChanges:
     """Return what SYSCALL, SYSENTER and delivery through an interrupt gate change.
 
     CPL 0, 64-bit code in long mode, RFLAGS.IF=0.
@@ -190,7 +191,7 @@ def kernel_entry_changes(arch: ArchState) -> StateChanges:
     if arch.real_mode:
         return {"interrupt_flag": False}
     if arch.lma:
-        kernel = StateChanges(cpl=0, v86=False, cs_l=True, cs_d=False)
+        kernel = ArchStateChanges(cpl=0, v86=False, cs_l=True, cs_d=False)
     else:
-        kernel = StateChanges(cpl=0, v86=False)
+        kernel = ArchStateChanges(cpl=0, v86=False)
     return {**kernel, "interrupt_flag": False}

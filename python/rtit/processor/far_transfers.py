@@ -7,10 +7,10 @@ from typing import Unpack
 
 from rtit.errors import UsageError
 from rtit.processor.core import (
+    ArchModeChanges,
+    ArchStateChanges,
     Cpu,
-    ModeChanges,
-    StateChanges,
-    apply_changes,
+    apply_arch_changes,
     kernel_entry_changes,
     require_cpl,
     require_instruction_at,
@@ -19,8 +19,8 @@ from rtit.processor.core import (
 )
 from rtit.unit.arch_state import CODE_BITS, MODE_FIELDS
 from rtit.unit.events.event_trace import CfeType, EventReport, page_fault_report
+from rtit.unit.events.far_transfers import AT_ONCE, OperationTimes
 from rtit.unit.events.power import require_awake
-from rtit.unit.events.transfers import AT_ONCE, OperationTimes
 from rtit.unit.illegal_events import require_legal
 
 
@@ -30,14 +30,14 @@ def far(
     target: int,
     *,
     times: OperationTimes = AT_ONCE,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> None:
     """Execute a far branch: far JMP, CALL or RET, IRET, SYSRET and the like."""
     require_instruction_at(cpu, ip)
     _execute_far_transfer(cpu, target, None, times, changes)
 
 
-def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[StateChanges]) -> None:
+def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[ArchStateChanges]) -> None:
     """Execute SYSCALL or SYSENTER to `target` at CPL 0, with RFLAGS.IF=0.
 
     For SYSCALL, operating systems set IA32_FMASK so.
@@ -46,7 +46,7 @@ def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[StateChanges]) -> 
     _execute_far_transfer(cpu, target, None, AT_ONCE, {**kernel_entry_changes(cpu.arch), **changes})
 
 
-def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[StateChanges]) -> None:
+def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[ArchStateChanges]) -> None:
     """Return from CPL 0 to `target` at CPL 3 by SYSRET, SYSEXIT or IRET, with RFLAGS.IF=1.
 
     Raises IllegalEvent at another CPL, and if `bits`, the code width, is not 16, 32 or 64.
@@ -54,7 +54,7 @@ def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[StateChan
     require_cpl(cpu, 0, "a return to user code")
     require_legal(bits in CODE_BITS, f"code has 16, 32 or 64 bits, not {bits}")
     cs_l, cs_d = CODE_BITS[bits]
-    user = StateChanges(cpl=3, cs_l=cs_l, cs_d=cs_d, interrupt_flag=True)
+    user = ArchStateChanges(cpl=3, cs_l=cs_l, cs_d=cs_d, interrupt_flag=True)
     _execute_far_transfer(cpu, target, None, AT_ONCE, {**user, **changes})
 
 
@@ -64,13 +64,13 @@ def iret(
     target: int,
     *,
     times: OperationTimes = AT_ONCE,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> None:
     """Execute IRET at `ip`; `changes` are all that it restores, except RFLAGS.IF, which is 1
     after a return to a higher CPL. IllegalEvent if that were a lower CPL.
     """
     require_instruction_at(cpu, ip)
-    was, cpl = cpu.arch.privilege, apply_changes(cpu.arch, changes).privilege
+    was, cpl = cpu.arch.privilege, apply_arch_changes(cpu.arch, changes).privilege
     require_legal(cpl >= was, f"IRET leads from CPL {was} to CPL {cpl}")
     if cpl > was:
         changes = {"interrupt_flag": True, **changes}
@@ -84,7 +84,7 @@ def interrupt(
     *,
     vector: int = 0,
     times: OperationTimes = AT_ONCE,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> None:
     """Deliver an interrupt or NMI before the instruction at `ip`, handled at CPL 0 with
     RFLAGS.IF=0.
@@ -103,7 +103,7 @@ def exception(
     vector: int = 0,
     cr2: int | None = None,
     times: OperationTimes = AT_ONCE,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> None:
     """Deliver an exception at the instruction at `ip` (a trap: before it), handled at CPL 0 with
     RFLAGS.IF=0; through a trap gate `interrupt_flag` stays.
@@ -123,7 +123,7 @@ def software_interrupt(
     *,
     vector: int = 0,
     times: OperationTimes = AT_ONCE,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> None:
     """Execute INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0, RFLAGS.IF as in `exception`."""
     require_instruction_at(cpu, ip)
@@ -133,7 +133,7 @@ def software_interrupt(
     )
 
 
-def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges]) -> None:
+def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ArchModeChanges]) -> None:
     """Execute STI, CLI, POPF, MOV CR0, MOV CR4 or WRMSR at `ip` with these `changes`.
 
     Raises UsageError for state that does not change without a branch, IllegalEvent above CPL 0 for
@@ -175,7 +175,7 @@ def _execute_far_transfer(
     target: int,
     event_ip: int | None,
     times: OperationTimes,
-    changes: StateChanges,
+    changes: ArchStateChanges,
     report: EventReport | None = None,
     report_ip: int | None = None,
 ) -> None:
@@ -187,7 +187,7 @@ def _execute_far_transfer(
     require_awake(cpu.unit, "an instruction or event comes to a processor")
     if event_ip is not None:
         require_reachable_ip(cpu, event_ip)
-    arch = apply_changes(arch, changes)
+    arch = apply_arch_changes(arch, changes)
     require_valid_target(cpu, target, arch)
     cpu.unit.transfer(
         target, arch, event_ip=event_ip, times=times, report=report, report_ip=report_ip
@@ -195,7 +195,7 @@ def _execute_far_transfer(
 
 
 def task_switch_fault(
-    cpu: Cpu, ip: int, handler: int, *, vector: int = 10, **changes: Unpack[StateChanges]
+    cpu: Cpu, ip: int, handler: int, *, vector: int = 10, **changes: Unpack[ArchStateChanges]
 ) -> None:
     """Deliver the fault of a task switch at `ip` that has committed: the FUP has `ip`.
 
@@ -203,6 +203,6 @@ def task_switch_fault(
     the handler, such as CR3.
     """
     require_reachable_ip(cpu, ip)
-    arch = apply_changes(cpu.arch, {"interrupt_flag": False, **changes})
+    arch = apply_arch_changes(cpu.arch, {"interrupt_flag": False, **changes})
     require_valid_target(cpu, handler, arch)
     cpu.unit.transfer(handler, arch, event_ip=ip, report=EventReport(CfeType.INTR, vector))

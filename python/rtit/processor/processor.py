@@ -18,9 +18,9 @@ class Processor(Cpu):
     is the address of the instruction itself.
 
     Keyword arguments `changes` are fields of `arch` that an event changes in addition to its own
-    effects (see `StateChanges`; TypeError for another name). Events raise IllegalEvent where they
-    cannot happen, and Shutdown where they end in shutdown. With `checked` False the IP, target and
-    CPL of events are not checked, as for measured executions. `unit` has the events that a
+    effects (see `ArchStateChanges`; TypeError for another name). Events raise IllegalEvent where
+    they cannot happen, and Shutdown where they end in shutdown. With `checked` False the IP, target
+    and CPL of events are not checked, as for measured executions. `unit` has the events that a
     processor may produce at any time, and the state of the trace unit.
     """
 

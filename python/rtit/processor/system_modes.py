@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from rtit.processor.core import (
+    ArchStateChanges,
     Cpu,
-    StateChanges,
-    apply_changes,
+    apply_arch_changes,
     kernel_entry_changes,
     require_cpl,
     require_instruction_at,
@@ -48,13 +48,13 @@ def aex(
     *,
     vector: int = 0,
     cr2: int | None = None,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> None:
     """Leave an enclave by an asynchronous exit or exiting event, handled at CPL 0 with RFLAGS.IF=0;
     see `TraceUnit.enclave_event`.
     """
     arch = cpu.unit.state.arch
-    arch = apply_changes(arch, {**kernel_entry_changes(arch), **changes})
+    arch = apply_arch_changes(arch, {**kernel_entry_changes(arch), **changes})
     require_reachable_ip(cpu, ip)
     require_valid_target(cpu, handler, arch)
     cpu.unit.enclave_event(ip, aep, handler, arch, vector=vector, cr2=cr2)
@@ -89,10 +89,10 @@ def smi(cpu: Cpu, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) ->
     cpu.unit.smi(ip, smbase, aep=aep)
 
 
-def rsm(cpu: Cpu, target: int | None = None, **changes: Unpack[StateChanges]) -> None:
+def rsm(cpu: Cpu, target: int | None = None, **changes: Unpack[ArchStateChanges]) -> None:
     """Execute RSM; `changes` are those of the handler to the saved state."""
     smram = cpu.unit.state.smram
-    arch = apply_changes(smram.arch, changes) if smram is not None and changes else None
+    arch = apply_arch_changes(smram.arch, changes) if smram is not None and changes else None
     if target is not None:
         require_valid_target(cpu, target, arch if smram is None or arch else smram.arch)
     cpu.unit.rsm(target, arch)
@@ -108,7 +108,7 @@ def smm_vm_exit(
     reason: int = 0,
     qualification: int = 0,
     enclave_ip: int | None = None,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> int | None:
     """Exit to the STM at `target`, at CPL 0 in 64-bit code; see `TraceUnit.smm_vm_exit`.
 
@@ -118,7 +118,7 @@ def smm_vm_exit(
     return cpu.unit.smm_vm_exit(
         ip,
         target,
-        apply_changes(monitor, changes),
+        apply_arch_changes(monitor, changes),
         controls,
         cause=cause,
         reason=reason,
@@ -133,14 +133,16 @@ def smm_vm_entry(
     target: int,
     *,
     controls: VmxControls = NO_CONTROLS,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> None:
     """VM entry at `ip` that returns from SMM; `changes` are what the STM changed in the state
     that it interrupted.
     """
     executive = cpu.unit.state.executive
     require_instruction_at(cpu, ip)
-    arch = apply_changes(executive.arch, changes) if executive is not None and changes else None
+    arch = (
+        apply_arch_changes(executive.arch, changes) if executive is not None and changes else None
+    )
     cpu.unit.smm_vm_entry(ip, target, controls, arch)
 
 
@@ -177,12 +179,12 @@ def vm_entry(
     fails: EntryFailure | None = None,
     next_ip: int | None = None,
     host_ip: int | None = None,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> EntryFailure | None:
     """Execute VMLAUNCH or VMRESUME at `ip` to the guest at `target`; `changes` lead from the host's
     state to the guest's. Returns how it failed, if it did; see `TraceUnit.vm_entry`.
     """
-    guest = apply_changes(cpu.unit.state.arch, changes)
+    guest = apply_arch_changes(cpu.unit.state.arch, changes)
     require_instruction_at(cpu, ip, next_ip)
     require_valid_target(cpu, target, guest)
     return cpu.unit.vm_entry(
@@ -200,7 +202,7 @@ def vm_exit(
     vector: int | None = None,
     aborts: bool = False,
     enclave_ip: int | None = None,
-    **changes: Unpack[StateChanges],
+    **changes: Unpack[ArchStateChanges],
 ) -> int | None:
     """Exit from the guest at `guest_ip` to the host at `target`. Returns the guest's
     IA32_RTIT_CTL as the VMCS saves it, if it does; see `TraceUnit.vm_exit`.
@@ -208,7 +210,7 @@ def vm_exit(
     The host's state is that at VM entry, with RFLAGS.IF=0, and `changes`.
     """
     state = cpu.unit.state
-    host = apply_changes(state.host or state.arch, {"interrupt_flag": False, **changes})
+    host = apply_arch_changes(state.host or state.arch, {"interrupt_flag": False, **changes})
     require_valid_target(cpu, target, host)
     return cpu.unit.vm_exit(
         guest_ip,

@@ -22,7 +22,7 @@ from rtit.profile.tables import NO_BINARY, Binary, Edges, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.counts import BoundedCounter
-from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
+from rtit.trace.tables.unknown_loops import describe_loops, instructions_in_unknown_iterations
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class _MappingEpochs:
         """Return the number of the mapping period of each row."""
         found = np.zeros(len(pids), np.uint32)
         for pid in np.unique(pids).tolist():
-            changes = self._changes_of(pid)
+            changes = self._mapping_change_times(pid)
             if len(changes):
                 mask = pids == pid
                 found[mask] = np.searchsorted(changes, times[mask], "right")
@@ -61,13 +61,13 @@ class _MappingEpochs:
 
     def mappings_in_epoch(self, pid: int, epoch: int) -> list[Mapping]:
         """Return the mappings of a process in a period."""
-        changes, found = self._changes_of(pid), list(self._images.mappings(pid))
+        changes, found = self._mapping_change_times(pid), list(self._images.mappings(pid))
         if not len(changes):
             return found
         time = int(changes[epoch - 1]) if epoch else 0
         return [each for each in found if each.since <= time < each.until]
 
-    def _changes_of(self, pid: int) -> NDArray[np.uint64]:
+    def _mapping_change_times(self, pid: int) -> NDArray[np.uint64]:
         changes = self._changes.get(pid)
         if changes is None:
             found = list(self._images.mappings(pid))
@@ -166,7 +166,7 @@ def unmapped_code(trace: Trace, stream: Stream) -> Counter[Function]:
     return found
 
 
-def function_at(trace: Trace, tid: int, address: int, time: int) -> Function:
+def unmapped_function_at(trace: Trace, tid: int, address: int, time: int) -> Function:
     """Return the function at an address that is in no file."""
     location = trace.symbols.lookup(tid, time, address)
     return location.name, location.module.rpartition("/")[2]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rtit.errors import UnsupportedError
 from rtit.image import KERNEL_START, has_file
 from rtit.image.mappings import FOREVER
-from rtit.profile.builder import Function, function_at
+from rtit.profile.builder import Function, unmapped_function_at
 from rtit.profile.tables import NO_BINARY
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def follow_calls(
     losses.deep_calls += columns["deep_calls"][0]
     losses.calls_beyond_pairs += columns["calls_beyond_pairs"][0]
 
-    def location_of(region: int, offset: int) -> CodeLocation:
+    def code_location(region: int, offset: int) -> CodeLocation:
         if region == NO_INDEX:
             return CodeLocation(NO_BINARY, offset)
         mapping = regions[region]
@@ -223,7 +223,7 @@ def follow_calls(
 
     names = ("from_region", "from_offset", "to_region", "to_offset")
     rows = zip(*(columns[name] for name in names), strict=True)
-    return ((location_of(*row[:2]), location_of(*row[2:])) for row in rows), columns
+    return ((code_location(*row[:2]), code_location(*row[2:])) for row in rows), columns
 
 
 def _last_function_at(trace: Trace, tid: int, address: int, since: int) -> Function:
@@ -233,4 +233,4 @@ def _last_function_at(trace: Trace, tid: int, address: int, since: int) -> Funct
         for each in trace.images.mappings(tid)
         if each.start <= address < each.end and each.until > since
     ]
-    return function_at(trace, tid, address, max(there, default=FOREVER) - 1)
+    return unmapped_function_at(trace, tid, address, max(there, default=FOREVER) - 1)

@@ -66,6 +66,8 @@ class ProfileLosses:
 
     def describe_counter_losses(self) -> list[str]:
         """Return a sentence for each limit of counters that was exceeded."""
+        if not (self.uncounted_runs or self.uncounted_transfers):
+            return []
         from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
 
         found = []

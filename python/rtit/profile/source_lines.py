@@ -126,7 +126,7 @@ class FunctionIndex:
     """Finds functions of a binary by offset."""
 
     def __init__(self, symbols: FileSymbols) -> None:
-        self._starts, self._ends, self._owners = symbols.owned_columns
+        self._starts, self._ends, self._owners = symbols.owned_range_columns
 
     def find_functions(self, offsets: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the index in `FileSymbols.functions` for each offset; -1 for none."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import InputError
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 
 if TYPE_CHECKING:
     from rtit.profile.losses import ProfileLosses
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Function = tuple[str, str]
 """Name of the function, and name of its file."""
+_NO_FILE = "in no file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +81,45 @@ class StoredBaseline:
         return cls(*found)
 
     def changed_functions(self, now: Stat) -> list[tuple[str, int, int]]:
-        """Return name, old and new count of functions that differ, the largest difference first."""
+        """Return name, old and new count of functions that differ, the largest difference first.
+
+        Functions of a renamed file have the new name.
+        """
         current = {function_label(each): count for each, count in now.functions.items()}
+        before = self.functions
+        if (renamed := self.renamed_file(now)) is not None:
+            before = {_rename_file(label, *renamed): count for label, count in before.items()}
         found = [
-            (name, self.functions.get(name, 0), current.get(name, 0))
-            for name in self.functions.keys() | current.keys()
+            (name, before.get(name, 0), current.get(name, 0))
+            for name in before.keys() | current.keys()
         ]
         found = [each for each in found if each[1] != each[2]]
         return sorted(found, key=lambda each: (-abs(each[1] - each[2]), each[0]))
+
+    def renamed_file(self, now: Stat) -> tuple[str, str] | None:
+        """Return the old and the new name of a file; None unless exactly one name differs."""
+        old, new = (
+            {label.rpartition(" (")[2].removesuffix(")") for label in labels} - {_NO_FILE}
+            for labels in (self.functions, map(function_label, now.functions))
+        )
+        if len(old - new) != 1 or len(new - old) != 1:
+            return None
+        return (old - new).pop(), (new - old).pop()
+
+
+def _rename_file(label: str, old: str, new: str) -> str:
+    """Return a function's label with another file."""
+    if label == old:
+        return new
+    name = label.removesuffix(f" ({old})")
+    return label if name == label else f"{name} ({new})"
 
 
 def function_label(function: Function) -> str:
     """Return `name (file)`."""
     name, file = function
     if not file:
-        return "in no file"
+        return _NO_FILE
     return name_to_text(f"{name} ({file})" if name else file)
 
 
@@ -140,10 +165,12 @@ def summarize_profile(found: Profile, tids: int, pids: int) -> Stat:
     """Return the counts of a profile with so many threads and processes."""
     from rtit.profile.source_lines import instructions_by_function
     from rtit.trace import End
-    from rtit.x86 import Class
+    from rtit.x86 import InstructionClass
 
     by_kind = found.transfers
-    system_calls = sum(int(each.count[each.kind == Class.SYSCALL].sum()) for each in found.binaries)
+    system_calls = sum(
+        int(each.count[each.kind == InstructionClass.SYSCALL].sum()) for each in found.binaries
+    )
     counts = name_counts(
         found.instructions,
         (by_kind[End.CUT], by_kind[End.CONDITIONAL]),

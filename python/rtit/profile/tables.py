@@ -19,7 +19,7 @@ import numpy as np
 from rtit.errors import UsageError
 from rtit.profile.losses import ProfileLosses
 from rtit.trace import End
-from rtit.x86 import Class
+from rtit.x86 import InstructionClass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,8 +85,8 @@ class Binary:
     """A file with code that ran.
 
     Columns have a row per instruction that ran, sorted by `offset` in the file: `length` in bytes,
-    `kind` (`rtit.x86.Class`), and `count`. `edges` start or end in the binary. `space` has its code
-    by file offset.
+    `kind` (`rtit.x86.InstructionClass`), and `count`. `edges` start or end in the binary. `space`
+    has its code by file offset.
     """
 
     number: int
@@ -168,8 +168,13 @@ class Profile:
         return found
 
 
-_UNCONDITIONAL_EXITS = [Class.JUMP, Class.INDIRECT_JUMP, Class.RETURN, Class.FAR_TRANSFER]
-_CALLS = [Class.CALL, Class.INDIRECT_CALL]
+_UNCONDITIONAL_EXITS = [
+    InstructionClass.JUMP,
+    InstructionClass.INDIRECT_JUMP,
+    InstructionClass.RETURN,
+    InstructionClass.FAR_TRANSFER,
+]
+_CALLS = [InstructionClass.CALL, InstructionClass.INDIRECT_CALL]
 
 
 class ExecutedRanges:
@@ -201,7 +206,7 @@ class ExecutedRanges:
         binary = self._binary
         counts = binary.count.copy()
         counts[np.isin(binary.kind, _UNCONDITIONAL_EXITS)] = 0
-        conditional = binary.kind == Class.CONDITIONAL
+        conditional = binary.kind == InstructionClass.CONDITIONAL
         edges = binary.edges
         not_taken = (edges.source_binary == binary.number) & (edges.kind == End.CUT)
         sums = _sum_by_key(edges.source[not_taken], edges.count[not_taken], binary.offset)
@@ -218,7 +223,7 @@ class ExecutedRanges:
         """Whether the next row is the next instruction in memory, of the same function."""
         binary = self._binary
         adjacent = binary.offset[:-1] + binary.length[:-1] == binary.offset[1:]
-        starts, _ends, _owners = binary.symbols.owned_columns
+        starts, _ends, _owners = binary.symbols.owned_range_columns
         owner_row = np.searchsorted(starts, binary.offset, "right")
         return np.asarray(adjacent & (owner_row[1:] == owner_row[:-1]))
 

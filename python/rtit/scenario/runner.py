@@ -30,7 +30,7 @@ from rtit.scenario.vocabulary import (
     setting_fields,
 )
 from rtit.unit.arch_state import VmxControls
-from rtit.unit.events.transfers import OperationTimes
+from rtit.unit.events.far_transfers import OperationTimes
 from rtit.unit.illegal_events import ShutdownEntered, require_legal
 from rtit.unit.memory import Memory
 from rtit.unit.time_model import TimeModel

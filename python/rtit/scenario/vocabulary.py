@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, Msr, Profile
 from rtit.unit.arch_state import ArchState, VmxControls
-from rtit.unit.events.transfers import OperationTimes
+from rtit.unit.events.far_transfers import OperationTimes
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.state import UnitState
 from rtit.unit.time_model import TimeModel
@@ -91,7 +91,7 @@ def parse_msr_loads(word: str) -> tuple[tuple[int, int], ...]:
     return tuple((parse_msr(name), parse_number(value)) for name, _, value in pairs)
 
 
-def one_of(names: Iterable[str]) -> WordParser:
+def parser_for_names(names: Iterable[str]) -> WordParser:
     """Return a parser for one of some names."""
     valid = tuple(names)
 
@@ -105,7 +105,7 @@ def one_of(names: Iterable[str]) -> WordParser:
     return parse
 
 
-def list_of(kind: WordParser) -> WordParser:
+def parser_for_list(kind: WordParser) -> WordParser:
     """Return a parser for words with commas between them."""
 
     def parse(word: str) -> tuple[Any, ...]:
@@ -123,14 +123,14 @@ def parser_for_type(hint_: Any) -> WordParser | None:
         return parse_number
     origin, arguments = get_origin(hint_), get_args(hint_)
     if origin is Literal and all(isinstance(each, str) for each in arguments):
-        return one_of(arguments)
+        return parser_for_names(arguments)
     if origin in (Union, types.UnionType):
         (*some,) = (each for each in arguments if each is not type(None))
         return parser_for_type(some[0]) if len(some) == 1 else None
     if origin in (tuple, frozenset) and arguments:
         inner = parser_for_type(arguments[0])
         if inner is not None and (origin is frozenset or arguments[1:] == (Ellipsis,)):
-            return list_of(inner)
+            return parser_for_list(inner)
     return None
 
 

@@ -119,16 +119,20 @@ def _guest_thread_at(inside: IntervalList, number: int) -> GuestThread:
 def _with_host_numbers(machine: int, record: perf.Record) -> perf.Record:
     """Return the record with pids, tids and paths that no process or file of the host has."""
 
-    def on_host(number: int) -> int:
+    def host_thread_number(number: int) -> int:
         return guest_process_pid(machine, number) if number > 0 else number
 
     if isinstance(record, perf.Mmap | perf.Mmap2) and not record.path.startswith(("[", "//")):
         record = replace(record, path=guest_path(machine, record.path))
     if isinstance(record, perf.Fork):
-        record = replace(record, ppid=on_host(record.ppid), ptid=on_host(record.ptid))
+        record = replace(
+            record, ppid=host_thread_number(record.ppid), ptid=host_thread_number(record.ptid)
+        )
     if isinstance(record, perf.Comm | perf.Fork | perf.Mmap | perf.Mmap2 | perf.ItraceStart):
-        return replace(record, pid=on_host(record.pid), tid=on_host(record.tid))
+        return replace(
+            record, pid=host_thread_number(record.pid), tid=host_thread_number(record.tid)
+        )
     sample_id = record.sample_id
     if isinstance(record, perf.TextPoke) and sample_id is not None and sample_id.pid is not None:
-        return replace(record, sample_id=replace(sample_id, pid=on_host(sample_id.pid)))
+        return replace(record, sample_id=replace(sample_id, pid=host_thread_number(sample_id.pid)))
     return record

@@ -1,8 +1,8 @@
 """JIT-compiled code: applies jitdump entries at their times, and symbol names from perf maps.
 
-A JIT compiler reuses addresses: a later function can overlap an earlier one. `AddressReuse` finds
-the functions that came to unused addresses. They can share one mapping with their neighbours, which
-keeps the number of mappings small; each later function needs a mapping of its own.
+A JIT compiler reuses addresses: a later function can overlap an earlier one. `AddressReuseFinder`
+finds the functions that came to unused addresses. They can share one mapping with their neighbours,
+which keeps the number of mappings small; each later function needs a mapping of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from pathlib import Path
 
 from rtit.errors import ImageError
 from rtit.image import FileSymbols, Images, Problem
-from rtit.image.jit import DUMP_NAME, MAP_NAME, MAX_FUNCTIONS, JitDump, read_jitdump, read_map
+from rtit.image.jit_files import (
+    DUMP_NAME,
+    MAP_NAME,
+    MAX_FUNCTIONS,
+    JitDump,
+    read_jitdump,
+    read_perf_map,
+)
 from rtit.image.mappings import MappedRanges
 from rtit.image.mappings import Mapping as MemoryMapping
 
@@ -24,7 +31,7 @@ _MAX_CODE = 1 << 29
 """Bytes of JIT-compiled code in a recording."""
 
 
-class AddressReuse:
+class AddressReuseFinder:
     """Finds the functions at addresses that no earlier function had.
 
     Function i is at `addresses[i]` and has `sizes[i]` bytes; `order` has the indices by time.
@@ -60,7 +67,7 @@ class AddressReuse:
         return self._starts[index], self._ends[index]
 
 
-class _PendingDump:
+class _PendingJitDump:
     """The functions of a jitdump file that are not applied yet.
 
     Symbols of first functions are listed by address. Later functions share addresses, so their
@@ -74,7 +81,7 @@ class _PendingDump:
         self._times = times
         self._order = sorted(range(len(dump)), key=times.__getitem__)
         self._next = 0
-        self._reuse = AddressReuse(dump.addresses, dump.sizes, self._order)
+        self._reuse = AddressReuseFinder(dump.addresses, dump.sizes, self._order)
         self._mapped: set[int] = set()
         """Starts of the neighbourhoods that have a mapping."""
         self._paths = f"[jit-{dump.pid}.dump 2]", f"[jit-{dump.pid}.dump 1]"
@@ -122,7 +129,7 @@ class JitCodeLoader:
         self._images = images
         self._names = files
         self._maps: list[tuple[int, str]] = []
-        self._pending: list[_PendingDump] = []
+        self._pending: list[_PendingJitDump] = []
         self._bytes_left, self._functions_left = _MAX_CODE, MAX_FUNCTIONS
         for path in files:
             name = Path(path).name
@@ -146,11 +153,11 @@ class JitCodeLoader:
         self._pending.clear()
         for pid, path in self._maps:
             try:
-                rows = list(read_map(path, self._names[path]))
+                rows = list(read_perf_map(path, self._names[path]))
             except ImageError as error:
                 self._report_problem(path, str(error))
                 continue
-            if self._has_room(path, 0, len(rows)):
+            if self._has_memory_for_dump(path, 0, len(rows)):
                 self._images.set_symbols_of_anonymous_memory(pid, rows)
 
     def _read_dump(self, path: str) -> None:
@@ -164,10 +171,10 @@ class JitCodeLoader:
         if not dump.in_ticks:
             self._report_problem(path, "its times are not TSC ticks: its code is that of the end")
         # A function that moved is counted once for each address.
-        if self._has_room(path, sum(dump.sizes), len(dump)) and len(dump):
-            self._pending.append(_PendingDump(self._images, dump))
+        if self._has_memory_for_dump(path, sum(dump.sizes), len(dump)) and len(dump):
+            self._pending.append(_PendingJitDump(self._images, dump))
 
-    def _has_room(self, path: str, size: int, functions: int) -> bool:
+    def _has_memory_for_dump(self, path: str, size: int, functions: int) -> bool:
         self._bytes_left -= size
         self._functions_left -= functions
         if self._bytes_left < 0:

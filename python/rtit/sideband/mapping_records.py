@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtit.image import KERNEL_START, Images, machine_of
+from rtit.image import KERNEL_START, Images, machine_of_kernel_mapping
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc
 
 if TYPE_CHECKING:
-    from rtit.image import Kernel
+    from rtit.image.kernel.kernel import Kernel
 
 
 _PROT_EXEC = 4
@@ -62,7 +62,7 @@ def _apply_mmap(
     if record.address >= KERNEL_START:
         guests, mode = images.guests, record.misc & Misc.CPUMODE
         if guest_kernel is not None or mode == Misc.GUEST_KERNEL:
-            named = guests.get(machine_of(record.path, record.pid), guests.get(0))
+            named = guests.get(machine_of_kernel_mapping(record.path, record.pid), guests.get(0))
             kernel = guest_kernel or named
         else:
             kernel = images.kernel if mode == Misc.KERNEL else None

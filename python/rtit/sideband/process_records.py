@@ -85,7 +85,7 @@ def read_sideband(
     for time, record in sort_by_time(data):
         jit_loader.apply_until(time)
         machine = guests.machine_of_record(record) if guests is not None else 0
-        ids = {(machine, number) for number in _ids_in(record)}
+        ids = {(machine, number) for number in _process_and_thread_ids(record)}
         if (ids or isinstance(record, perf.Exit)) and not _reserve_memory_for_record(
             budget, record, len(ids - known_ids), len(known_ids)
         ):
@@ -115,7 +115,7 @@ def read_sideband(
     return threads
 
 
-def _ids_in(record: perf.Record) -> tuple[int, ...]:
+def _process_and_thread_ids(record: perf.Record) -> tuple[int, ...]:
     """Return the ids of threads and processes in a record."""
     if isinstance(record, perf.Fork):
         return record.tid, record.pid, record.ptid, record.ppid

@@ -149,7 +149,7 @@ class _CpuIntervals:
             pid = tid = UNKNOWN
         intervals.append(start, pid, tid)
 
-    def add_first(self, pid: int, tid: int) -> None:
+    def assume_first_thread(self, pid: int, tid: int) -> None:
         """Assume that the thread had the CPU from the beginning, if no interval is known yet."""
         if not self.intervals:
             self.add_interval(0, pid, tid)
@@ -222,7 +222,7 @@ class IntervalBuilder:
             self._pids[record.tid] = record.pid
             cpu = self._intervals_of_cpu(sample_id.cpu)
             cpu.first_thread = cpu.first_thread or (record.pid, record.tid)
-            cpu.add_first(record.pid, record.tid)
+            cpu.assume_first_thread(record.pid, record.tid)
             self._switch_in(cpu, time, record.pid, record.tid)
         elif isinstance(record, perf.Exit):
             cpu = self._intervals_of_cpu(sample_id.cpu)
@@ -236,13 +236,13 @@ class IntervalBuilder:
     ) -> None:
         cpu = self._intervals_of_cpu(number)
         if record.is_out:
-            cpu.add_first(pid, tid)
+            cpu.assume_first_thread(pid, tid)
             cpu.switched_out_at = time
             if isinstance(record, perf.SwitchCpuWide):
                 cpu.add_interval(time, record.other_pid, record.other_tid)
         else:
             if isinstance(record, perf.SwitchCpuWide):
-                cpu.add_first(record.other_pid, record.other_tid)
+                cpu.assume_first_thread(record.other_pid, record.other_tid)
             self._switch_in(cpu, time, pid, tid)
 
     @staticmethod
@@ -256,7 +256,9 @@ class IntervalBuilder:
         if sample_id is None or raw is None or len(raw) < _NEXT_PID_OFFSET + _NEXT_PID.size:
             return
         if sample_id.tid is not None:
-            cpu.add_first(UNKNOWN if sample_id.pid is None else sample_id.pid, sample_id.tid)
+            cpu.assume_first_thread(
+                UNKNOWN if sample_id.pid is None else sample_id.pid, sample_id.tid
+            )
         (tid,) = _NEXT_PID.unpack_from(raw, _NEXT_PID_OFFSET)
         cpu.add_interval(time, 0 if tid == 0 else UNKNOWN, tid)
 

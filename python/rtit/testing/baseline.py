@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import InputError, UsageError
-from rtit.readable import read_json_file
+from rtit.text_escaping import read_json_file
 
 FOLDER = "rtit_baselines"
 _MAX_FUNCTIONS = 8

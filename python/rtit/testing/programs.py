@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtit.counting.run import CountedRun
-from rtit.counting.run import stat as count_program
+from rtit.counting.counted_run import CountedRun
+from rtit.counting.counted_run import stat as count_program
 from rtit.errors import RtitError
 from rtit.profile.stat import function_label, stat
 from rtit.testing.baseline import Baselines, StoredCount, compare_counts, parse_tolerance

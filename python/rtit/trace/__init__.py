@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from rtit.trace.raw_pt import Decoder, DecodeResult, RawTrace, decode
 from rtit.trace.recording.byte_source import AuxDataSource, ByteSource, MemorySource
-from rtit.trace.recording.settings import Settings, Start
+from rtit.trace.recording.decoder_settings import Settings, Start
 from rtit.trace.stream import Stream
 from rtit.trace.tables.batch import Batch, End, ErrorClass, EventKind, Table, Trust
 from rtit.trace.tables.block_ids import BlockIds, BlockIdTable, BlockTable, InstructionRuns
 from rtit.trace.tables.counts import Counts, Edge, EdgeTotals, RunTotal, RunTotals, Totals
-from rtit.trace.tables.ledger import Ledger, Span
-from rtit.trace.tables.loops import UnknownLoop, unknown_loops
+from rtit.trace.tables.coverage_ledger import Ledger, Span
 from rtit.trace.tables.packets import PacketRow, Packets
 from rtit.trace.tables.rows import (
     Block,
@@ -29,7 +28,8 @@ from rtit.trace.tables.rows import (
     SyncPoint,
     SyncPoints,
 )
-from rtit.trace.tables.selection import SelectedRange, SelectedRanges, Selection, Times
+from rtit.trace.tables.selection import SelectedRange, SelectedRanges, Selection, TimeRange
+from rtit.trace.tables.unknown_loops import UnknownLoop, unknown_loops
 from rtit.trace.threads.address_spaces import SpaceKey, Spaces
 from rtit.trace.trace import Process, ProcessExit, Trace
 
@@ -78,7 +78,7 @@ __all__ = [
     "SyncPoint",
     "SyncPoints",
     "Table",
-    "Times",
+    "TimeRange",
     "Totals",
     "Trace",
     "Trust",

@@ -16,18 +16,18 @@ from rtit.image import Image, Images
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Process, ProcessExit
 from rtit.trace.recording.byte_source import ByteSource, as_byte_source
-from rtit.trace.recording.settings import (
+from rtit.trace.recording.decoder_settings import (
     NO_SCALING,
     Cpu,
     Settings,
     Start,
     check_settings,
-    limit_ranges,
+    limit_filter_ranges,
     parse_cpu,
 )
 from rtit.trace.stream import Stream
 from rtit.trace.tables.counts import Counts, EdgeTotals
-from rtit.trace.tables.ledger import Ledger, native_ledger_rows
+from rtit.trace.tables.coverage_ledger import Ledger, native_ledger_rows
 from rtit.trace.threads.address_spaces import Spaces, native_spaces, space_pid
 from rtit.trace.trace import Trace
 
@@ -99,7 +99,7 @@ def decode(
         no_tnt=no_tnt,
         no_retcomp=no_retcomp,
         cpu=parse_cpu(cpu) if isinstance(cpu, str) else cpu,
-        ranges=limit_ranges(ranges),
+        ranges=limit_filter_ranges(ranges),
         start=start,
         jobs=jobs,
         max_counters=max_counters,
@@ -248,13 +248,13 @@ class Decoder:
                 start_time=start_time,
                 guest_tsc=guest_tsc,
                 cpu=parse_cpu(cpu) if isinstance(cpu, str) else cpu,
-                ranges=limit_ranges(ranges),
+                ranges=limit_filter_ranges(ranges),
                 no_tnt=no_tnt,
                 no_retcomp=no_retcomp,
             )
         )
-        self._index = _index_of("index", index, _core.ReusableDecoder.INDEXES)
-        self._branches = _index_of("branches", branches, _core.ReusableDecoder.BRANCHES)
+        self._index = _index_of_choice("index", index, _core.ReusableDecoder.INDEXES)
+        self._branches = _index_of_choice("branches", branches, _core.ReusableDecoder.BRANCHES)
         if not 0 < max_instructions <= 1 << 32:
             raise UsageError(f"max_instructions is {max_instructions}: it must be 1 to 2**32")
         self._image = image
@@ -347,7 +347,7 @@ def _bitmap_view(bitmap: Buffer) -> memoryview:
     return view
 
 
-def _index_of(name: str, value: str, values: Sequence[str]) -> int:
+def _index_of_choice(name: str, value: str, values: Sequence[str]) -> int:
     if value not in values:
         raise UsageError(f"{name} {value!r}: it must be one of {', '.join(values)}")
     return list(values).index(value)

@@ -31,7 +31,7 @@ from rtit.errors import RtitError, UnsupportedError
 from rtit.image import GUEST_KERNEL_PID, KERNEL_PID, KERNEL_START, Image, Images, guest_kernel_pid
 from rtit.perfdata import TimeConversion
 from rtit.trace.recording.byte_source import ByteSource
-from rtit.trace.recording.settings import Settings
+from rtit.trace.recording.decoder_settings import Settings
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import B, ErrorClass, Table
 from rtit.trace.tables.block_ids import BlockIdTable
@@ -42,7 +42,7 @@ from rtit.trace.tables.counts import (
     Totals,
     default_max_counters,
 )
-from rtit.trace.tables.ledger import (
+from rtit.trace.tables.coverage_ledger import (
     Ledger,
     LedgerRow,
     Span,
@@ -59,15 +59,15 @@ from rtit.trace.tables.packets import (
 from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
 from rtit.trace.tables.selection import RowFilter, Selection
 from rtit.trace.threads.address_spaces import SPACE_COLUMNS, Spaces, native_spaces, space_pid
-from rtit.trace.time.samples import BOUND_COLUMNS, IPC_COLUMN, add_ipc, add_time_bounds
+from rtit.trace.time.timing_samples import BOUND_COLUMNS, IPC_COLUMN, add_ipc, add_time_bounds
 
 if TYPE_CHECKING:
     from rtit import _core
     from rtit.image import Symbols
     from rtit.packets import BadBytes, Packet
-    from rtit.trace.events.values import TraceEvent
-    from rtit.trace.threads.extract import ThreadAccounting
+    from rtit.trace.events.event_classes import TraceEvent
     from rtit.trace.threads.schedule import ThreadAttribution, ThreadId, ThreadScope
+    from rtit.trace.threads.thread_extraction import ThreadAccounting
 
     _Runs = tuple[_core.Column, _core.Column, _core.Column]
 
@@ -254,11 +254,11 @@ class Stream:
             self.thread_scope.select_threads(*threads) if self.thread_scope is not None else None
         )
         image = self.images.find_image(pid) if self.images is not None else None
-        return self.derive(
+        return self.copy_with(
             image=image or Image(), tid=tid, pid=pid, name=names.get(tid), thread_scope=scope
         )
 
-    def derive(self, **changes: Any) -> Self:
+    def copy_with(self, **changes: Any) -> Self:
         """Return a copy with these fields changed, without the results of earlier decoding."""
         return replace(self, **changes, _decoder=None, _accounting=None, _other_spaces=None)
 
@@ -315,7 +315,7 @@ class Stream:
     ) -> _core.StreamDecoder:
         """Return a new decoder at the start of the stream, for internal use.
 
-        `timing_samples`: times of rows are numbers of timing samples (`rtit.trace.time.samples`).
+        `timing_samples`: times are numbers of samples (see `rtit.trace.time.timing_samples`).
         `in_order`: rows are needed in order, so one thread decodes unless `Settings.jobs` is set.
         Raises the error in `settings`, if there is one.
         """
@@ -327,7 +327,9 @@ class Stream:
             self._guarded_chunks(),
             self.image.native,
             spaces=native_spaces(self.spaces),
-            schedule=self.thread_scope.for_decoder() if self.thread_scope is not None else None,
+            schedule=self.thread_scope.native_interval_columns()
+            if self.thread_scope is not None
+            else None,
             kernel=kernel.native if kernel is not None else None,
             guest=(self.guest_image or Image()).native if kernel is not None else None,
             timing_samples=timing_samples,
@@ -451,13 +453,15 @@ class Stream:
         """The decoded events in order: interrupts with their vectors, transactions, C-states, PEBS
         records and others (`rtit.trace.events`). `where` selects by `time` and `address`.
         """
-        from rtit.trace.events import decode_events, filter_events
+        from rtit.trace.events import decode_events, select_events_by_time_and_address
 
         row_filter = self._row_filter(where)
         if row_filter is None:
             return iter(())
         rows = row_filter.stop_after_match(self.rows())
-        return filter_events(decode_events(rows, self.pebs_counters), row_filter)
+        return select_events_by_time_and_address(
+            decode_events(rows, self.pebs_counters), row_filter
+        )
 
     def block_ids(self) -> BlockIdTable:
         """Return the executed blocks as ids, with a table of the distinct blocks.
@@ -535,7 +539,7 @@ class Stream:
     def _extract_threads(self, batches: Iterator[B]) -> Iterator[B]:
         if self._tids_to_extract is None:
             return batches
-        from rtit.trace.threads.extract import ThreadFilter
+        from rtit.trace.threads.thread_extraction import ThreadFilter
 
         return ThreadFilter(self._tids_to_extract).filter_batches(batches)
 
@@ -664,7 +668,7 @@ class Stream:
 
     def counts(self) -> Counts:
         """Return totals of the bytes that `ledger` describes."""
-        accounting, decoder = self._thread_accounting(), self._finished_decoder()
+        accounting, decoder = self._build_thread_accounting(), self._finished_decoder()
         counts = Counts(**decoder.counts())
         if accounting is None:
             return counts
@@ -686,15 +690,15 @@ class Stream:
         return ((row[0], row[6] or 0) for row in rows if row[3] == error_class.label)
 
     def _ledger_rows(self) -> Iterator[LedgerRow]:
-        accounting = self._thread_accounting()
+        accounting = self._build_thread_accounting()
         rows = native_ledger_rows(self._finished_decoder())
         if accounting is not None:
             rows = accounting.ledger_of_threads(rows)
         return insert_losses(rows, self.recording_losses) if self.recording_losses else rows
 
-    def _thread_accounting(self) -> ThreadAccounting | None:
+    def _build_thread_accounting(self) -> ThreadAccounting | None:
         if self._accounting is None and self._tids_to_extract is not None:
-            from rtit.trace.threads.extract import ThreadAccounting
+            from rtit.trace.threads.thread_extraction import ThreadAccounting
 
             accounting = ThreadAccounting(self._tids_to_extract)
             for rows in self._decode_rows(in_order=False):

@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from rtit.errors import RtitError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
-from rtit.image.kernel.sources import find_guest_kernels
+from rtit.image.kernel.kernel_files import find_guest_kernels
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Process, ProcessExit
+from rtit.trace.recording.decoder_settings import NO_SCALING, Cpu, Settings, check_settings
 from rtit.trace.recording.open_pack import open_pack
 from rtit.trace.recording.perf_recording import PerfRecording, RecordingOptions
-from rtit.trace.recording.settings import NO_SCALING, Cpu, Settings, check_settings
 from rtit.trace.stream import Stream
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import B, Table
 from rtit.trace.tables.counts import default_max_counters
-from rtit.trace.tables.ledger import Ledger
+from rtit.trace.tables.coverage_ledger import Ledger
 from rtit.trace.tables.packets import Packets
 from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
 from rtit.trace.tables.selection import SelectedRanges, Selection
-from rtit.trace.threads.split import ThreadSplitter
+from rtit.trace.threads.thread_splitter import ThreadSplitter
 from rtit.trace.time.guest_time import GuestTsc, check_guest_tsc
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ Rules:
   memory loses the bytes stored there (`smrr_policy` "drop"), or is an operational error when the
   pointer gets there ("error").
 
-Output reports stops, errors and PMIs as `OutputResult`; `stream` sets STATUS from them.
+Output reports stops, errors and PMIs as `OutputResult`; `packet_commit` sets STATUS from them.
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ class Output:
             self.memory.store(state.region_base + offset, data)
             state.output_offset = end
             if self.memory.observer is None:
-                self._cache_page()
+                self._cache_current_page()
             return ACCEPTED
         return self._write_slowly(data)
 
@@ -353,7 +353,7 @@ class Output:
         pmi = False
         while done < size:
             result = ACCEPTED
-            if state.pending or self._entry_changed():
+            if state.pending or self._has_entry_changed():
                 result = self._load_entry()
                 pmi |= result.pmi
             if result.error is None:
@@ -363,13 +363,13 @@ class Output:
                 state.output_offset += count
                 done += count
                 if state.output_offset == state.limit:
-                    result = self._reach_limit()
+                    result = self._handle_limit_reached()
             pmi |= result.pmi
             if result.stopped or result.error is not None:
                 return result._replace(lost=size - done, pmi=pmi)
         return OutputResult(pmi=True) if pmi else ACCEPTED
 
-    def _reach_limit(self) -> OutputResult:
+    def _handle_limit_reached(self) -> OutputResult:
         """Perform the action at `limit`."""
         state = self.state
         pmi = state.output_offset == state.pmi_offset
@@ -454,7 +454,7 @@ class Output:
             self.state.cached = start, entries
         return entries[(at - start) // 8]
 
-    def _entry_changed(self) -> bool:
+    def _has_entry_changed(self) -> bool:
         """Return whether the current entry has changed, if it is read again for each write."""
         state = self.state
         if self.cache != "none" or state.entry is None:
@@ -486,7 +486,7 @@ class Output:
         self.state.limit = limit
         self._page_end = _NO_LIMIT
 
-    def _cache_page(self) -> None:
+    def _cache_current_page(self) -> None:
         """Let `write` store into the current page directly, up to `limit`, if memory allows it.
 
         `_page_start` and `_page_end` are offsets in the region: a cache, not part of the state.

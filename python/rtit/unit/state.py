@@ -46,7 +46,7 @@ NOTHING_KNOWN = DecoderKnowledge()
 
 
 @dataclass(frozen=True, slots=True)
-class SavedBySmi:
+class StateSavedBySmi:
     """Context that SMI delivery saves in SMRAM and RSM restores (section 33.2.9.3).
 
     `ip` is effective; None if it is an AEP that the emulator has not given. `trace_en` is
@@ -63,7 +63,7 @@ class SavedBySmi:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedBySmmVmExit:
+class StateSavedBySmmVmExit:
     """The executive monitor or its guest, as an SMM VM exit left it (section 33.6)."""
 
     arch: ArchState
@@ -71,7 +71,7 @@ class SavedBySmmVmExit:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedByAcm:
+class StateSavedByAcm:
     """State that an authenticated code module suspends (section 33.2.9.6).
 
     `cycles`: core cycles of tracing since the last CYC.
@@ -82,7 +82,7 @@ class SavedByAcm:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedByAex:
+class StateSavedByAex:
     """Context that an asynchronous enclave exit saves and ERESUME restores (section 33.2.9.5).
 
     `ip` is effective; `opted_out`: the enclave is not traced.
@@ -148,7 +148,9 @@ class LastBranches:
     def with_branch(self, from_ip: int, to_ip: int, info: int) -> LastBranches:
         """Return the records with one more branch."""
         tos = (self.tos + 1) % LBR_DEPTH
-        return replace(self, tos=tos, stack=_with_entry(self.stack, tos, (from_ip, to_ip, info)))
+        return replace(
+            self, tos=tos, stack=_replace_stack_entry(self.stack, tos, (from_ip, to_ip, info))
+        )
 
     def without_branches(self) -> LastBranches:
         """Return the records with an empty stack; the control MSRs keep their values."""
@@ -172,7 +174,9 @@ class LastBranches:
         part, number = _stack_entry_of(msr)
         entry = list(self.stack[number])
         entry[part] = value
-        return replace(self, stack=_with_entry(self.stack, number, (entry[0], entry[1], entry[2])))
+        return replace(
+            self, stack=_replace_stack_entry(self.stack, number, (entry[0], entry[1], entry[2]))
+        )
 
 
 NO_LAST_BRANCHES = LastBranches()
@@ -185,7 +189,7 @@ def _stack_entry_of(msr: int) -> tuple[int, int]:
     return part, msr - _LBR_STACK_MSRS[part]
 
 
-def _with_entry(
+def _replace_stack_entry(
     stack: tuple[tuple[int, int, int], ...], number: int, entry: tuple[int, int, int]
 ) -> tuple[tuple[int, int, int], ...]:
     return (*stack[:number], entry, *stack[number + 1 :])
@@ -234,10 +238,10 @@ class UnitState:
     # an STM runs, what an authenticated code module suspends, and the SSA frames of the enclave,
     # youngest last (section 33.2.9.5).
     host: ArchState | None = None
-    smram: SavedBySmi | None = None
-    executive: SavedBySmmVmExit | None = None
-    acm: SavedByAcm | None = None
-    ssa: tuple[SavedByAex, ...] = ()
+    smram: StateSavedBySmi | None = None
+    executive: StateSavedBySmmVmExit | None = None
+    acm: StateSavedByAcm | None = None
+    ssa: tuple[StateSavedByAex, ...] = ()
 
     # IA32_XSS (section 33.3.5.2) and the last branch records (section 33.3.1.2).
     xss: int = 0

@@ -5,19 +5,19 @@ Each line names the function that implements the event, and the section that def
 
 from __future__ import annotations
 
-from rtit.unit import snapshots, stream
+from rtit.unit import packet_commit, snapshots
 from rtit.unit.core import Unit
 from rtit.unit.events import (
     branches,
     enclave,
+    far_transfers,
     inserted_packets,
     measured_launch,
     msr_access,
     power,
+    reset_and_init,
     smm,
-    startup,
     transactions,
-    transfers,
     vmx,
     xsave,
 )
@@ -41,7 +41,7 @@ class TraceUnit(Unit):
     indirect_jump = branches.indirect_jump  # 33.2.1.2
     indirect_call = branches.indirect_call  # 33.2.1.2
     ret = branches.ret  # 33.2.1.2
-    transfer = transfers.transfer  # 33.2.1.3
+    transfer = far_transfers.transfer  # 33.2.1.3
 
     # Other instructions and events of programs and operating systems
     ptwrite = inserted_packets.ptwrite  # 33.2.2
@@ -49,13 +49,13 @@ class TraceUnit(Unit):
     wake = power.wake  # 33.2.3
     stop_clocks = power.stop_clocks  # 33.2.3
     change_frequency = power.change_frequency  # 33.2.3
-    init_wait = startup.init_wait  # 33.2.4
-    sipi = startup.sipi  # 33.2.4
-    shutdown = startup.shutdown  # 33.2.4
-    user_interrupt = transfers.user_interrupt  # 33.2.4
-    uiret = transfers.uiret  # 33.2.4
-    change_mode = transfers.change_mode  # 33.2.4
-    mov_cr3 = transfers.mov_cr3  # 33.2.5.2
+    init_wait = reset_and_init.init_wait  # 33.2.4
+    sipi = reset_and_init.sipi  # 33.2.4
+    shutdown = reset_and_init.shutdown  # 33.2.4
+    user_interrupt = far_transfers.user_interrupt  # 33.2.4
+    uiret = far_transfers.uiret  # 33.2.4
+    change_mode = far_transfers.change_mode  # 33.2.4
+    mov_cr3 = far_transfers.mov_cr3  # 33.2.5.2
 
     # Registers, TraceEn among them
     rdmsr = msr_access.rdmsr  # 33.2.8
@@ -82,15 +82,15 @@ class TraceUnit(Unit):
     last_exception = msr_access.last_exception  # 33.3.1.2
 
     # Flush, reset, snapshots, XSAVES
-    flush = stream.flush  # 33.3.3
-    reset = startup.reset  # 33.3.4
+    flush = packet_commit.flush  # 33.3.3
+    reset = reset_and_init.reset  # 33.3.4
     snapshot = snapshots.snapshot  # 33.3.5
     restore = snapshots.restore  # 33.3.5
     xsaves = xsave.xsaves  # 33.3.5.2
     xrstors = xsave.xrstors  # 33.3.5.2
 
     # Time and overflow
-    at = stream.at  # 33.3.6
+    at = packet_commit.at  # 33.3.6
     begin_overflow = inserted_packets.begin_overflow  # 33.3.8
     end_overflow = inserted_packets.end_overflow  # 33.3.8
 

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rtit.errors import UsageError
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 from rtit.trace.tables.selection import LATEST, SelectedRanges, Selection
 from rtit.trace.threads.address_spaces import has_no_process
 from rtit.views.field_names import (
@@ -86,7 +86,7 @@ def list_instructions(
         if detail:
             lines = _detailed_chunks(trace, [stream], fields, selection)
         else:
-            lines = _native_chunks(
+            lines = _native_line_chunks(
                 _native_listing(trace, stream, fields, selection, selected), selection
             )
         yield from _limit_lines(
@@ -119,7 +119,7 @@ def _native_listing(
     return listing
 
 
-def _native_chunks(listing: _core.StreamDecoder, selection: Selection) -> Iterator[_Chunk]:
+def _native_line_chunks(listing: _core.StreamDecoder, selection: Selection) -> Iterator[_Chunk]:
     limit = LATEST if selection.head is None else selection.head
     while (chunk := listing.lines(_CHUNK_BYTES, limit)) is not None:
         yield chunk

@@ -115,8 +115,8 @@ def format_tree(roots: Sequence[ProcessNode]) -> Iterable[str]:
     ]
     while left:
         level, group = left.pop()
-        instructions = _sum_known(node.instructions for node in group)
-        total = _sum_known(node.total_instructions for node in group)
+        instructions = _sum_known_counts(node.instructions for node in group)
+        total = _sum_known_counts(node.total_instructions for node in group)
         threads = sum(node.threads for node in group)
         name, exit_text = group[0].name_and_exit
         title = f"{group[0].process.pid} {name}".rstrip()
@@ -127,7 +127,7 @@ def format_tree(roots: Sequence[ProcessNode]) -> Iterable[str]:
         yield f"{_format_count(instructions):>14} {_format_count(total):>15} {threads:8,}  {title}"
         if len(group) == 1:
             left.extend((level + 1, each) for each in reversed(_group_similar(group[0].children)))
-    total = _sum_known(node.total_instructions for node in roots)
+    total = _sum_known_counts(node.total_instructions for node in roots)
     threads = sum(node.total_threads for node in roots)
     processes = count_processes(roots)
     yield f"{_format_count(total):>14} {'':15} {threads:8,}  in all {processes:,} processes"
@@ -146,7 +146,7 @@ def _group_similar(nodes: Sequence[ProcessNode]) -> list[list[ProcessNode]]:
     return sorted(found, key=lambda group: order[group[0]])
 
 
-def _sum_known(counts: Iterable[int | None]) -> int | None:
+def _sum_known_counts(counts: Iterable[int | None]) -> int | None:
     known = [each for each in counts if each is not None]
     return sum(known) if known else None
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from os.path import basename
 from typing import TYPE_CHECKING, Any
 
-from rtit.readable import escape_control_characters, format_json
+from rtit.text_escaping import escape_control_characters, format_json
 from rtit.trace.tables.batch import End
 from rtit.trace.tables.build_tables import BATCH_ROWS
 from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION

@@ -115,7 +115,10 @@ def _stream_statistics(
     unknown_loops = BoundedLines(spilled, max_lines)
     unattributed: int | None = 0
     if ErrorClass.UNKNOWN_REPETITIONS in causes:
-        from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
+        from rtit.trace.tables.unknown_loops import (
+            describe_loops,
+            instructions_in_unknown_iterations,
+        )
 
         unattributed = instructions_in_unknown_iterations(trace, stream, counts.instructions)
         for text in describe_loops(stream):

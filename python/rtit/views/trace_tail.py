@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 from rtit.trace.tables.batch import End, EventKind
 
 if TYPE_CHECKING:

@@ -135,7 +135,7 @@ def test_pmu_caps_become_a_profile(machine: MachineFactory, perf: Path) -> None:
             PtOptions.parse(f"intel_pt/{wrong}/u", profile=profile)
 
 
-def test_describe_kernel_limits(machine: MachineFactory) -> None:
+def test_kernel_limits_are_those_of_sysctl_and_capabilities(machine: MachineFactory) -> None:
     """Documentation/admin-guide/sysctl/kernel.rst: CAP_IPC_LOCK (14) has no limit, and
     kptr_restrict 1 hides addresses from those without CAP_SYSLOG (34), 2 from all; CAP_PERFMON (38)
     is neither.

@@ -106,7 +106,9 @@ def perf_arguments(perf: Path) -> list[str]:
         ),
     ],
 )
-def test_perf_arguments(options: list[str], expected: list[str], perf: Path) -> None:
+def test_options_become_arguments_of_perf(
+    options: list[str], expected: list[str], perf: Path
+) -> None:
     assert main(["record", "--backend", "perf", *options, "--", "/bin/true"]) == 0
     assert perf_arguments(perf) == [*expected, "--", "/bin/true"]
 

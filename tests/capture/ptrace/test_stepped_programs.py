@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.capture.events import EventKind, EventLog, Flag, iterate_events
+from rtit.capture.events import EventFlag, EventKind, EventLog, iterate_events
 from rtit.capture.ptrace.session import PtraceTracer
 from torture.cases import run_program
 from torture.recording import VerifiedRecording, record_and_verify
@@ -41,7 +41,7 @@ def count_kinds(log: EventLog) -> Counter[EventKind]:
     return Counter(
         event.kind
         for event in log.events()
-        if event.kind != EventKind.CODE or not event.flags & Flag.CODE_OF_MAPPING
+        if event.kind != EventKind.CODE or not event.flags & EventFlag.CODE_OF_MAPPING
     )
 
 
@@ -86,4 +86,4 @@ def test_kill_ends_all_processes_and_threads() -> None:
             if kinds[EventKind.THREAD] == 4:
                 tracer.kill()
     assert kinds[EventKind.THREAD] == kinds[EventKind.EXIT] == 4
-    assert (last.kind, last.ip, last.flags) == (EventKind.END, 9, Flag.END_KILLED)
+    assert (last.kind, last.ip, last.flags) == (EventKind.END, 9, EventFlag.END_KILLED)

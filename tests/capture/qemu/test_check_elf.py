@@ -12,7 +12,7 @@ from rtit.errors import RecordError
 
 
 @pytest.mark.parametrize("offset", [121, 1 << 40, (1 << 61) + 1, (1 << 63) - 1, (1 << 64) - 1])
-def test_program_headers_outside_of_the_file_are_reported_cut_off(
+def test_program_headers_beyond_end_of_file_are_reported_truncated(
     offset: int, tmp_path: Path
 ) -> None:
     """Of an offset that no file of a file system can have, too."""

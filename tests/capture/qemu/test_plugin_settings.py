@@ -12,7 +12,7 @@ from rtit.unit.time_model import TimeModel
 
 
 @pytest.mark.parametrize(("set_to", "ahead"), [(None, "auto"), ("", "auto"), ("7", "7")])
-def test_run_ahead_variable_sets_ahead(
+def test_run_ahead_environment_variable_sets_plugin_option_ahead(
     set_to: str | None, ahead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(RUN_AHEAD, raising=False)

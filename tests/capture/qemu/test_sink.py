@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rtit.capture.events import EVENT_RECORD, EventKind, Flag
+from rtit.capture.events import EVENT_RECORD, EventFlag, EventKind
 from rtit.capture.options import PtOptions
 from rtit.capture.qemu.plugin_protocol import PluginMessage
 from rtit.capture.qemu.sink import QemuRecordingSink
@@ -66,7 +66,7 @@ def test_packets_of_incomplete_sequence_are_written(
 def test_process_that_leaves_the_recording_is_not_reported_killed(sink: QemuRecordingSink) -> None:
     sink.process_message(message(EventKind.THREAD))
     sink.process_message(
-        message(EventKind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES)
+        message(EventKind.WARNING, b"it runs unrecorded", flags=EventFlag.WARNING_LEAVES)
     )
     sink.close()
     assert sink.totals.warnings == [f"thread {TID}: it runs unrecorded"]
@@ -75,9 +75,9 @@ def test_process_that_leaves_the_recording_is_not_reported_killed(sink: QemuReco
 def test_process_that_stays_after_failed_exec_is_reported_killed(sink: QemuRecordingSink) -> None:
     sink.process_message(message(EventKind.THREAD))
     sink.process_message(
-        message(EventKind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES)
+        message(EventKind.WARNING, b"it runs unrecorded", flags=EventFlag.WARNING_LEAVES)
     )
-    sink.process_message(message(EventKind.WARNING, b"it goes on", flags=Flag.WARNING_STAYS))
+    sink.process_message(message(EventKind.WARNING, b"it goes on", flags=EventFlag.WARNING_STAYS))
     sink.close()
     assert sink.totals.warnings[2:] == ["a thread was killed: its last instructions are missing"]
 

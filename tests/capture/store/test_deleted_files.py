@@ -49,7 +49,7 @@ def mapping(path: Path, offset: int = 0) -> MmapEvent:
 def test_unchanged_file_yields_no_code(deleted_files: DeletedFiles, file: Path) -> None:
     deleted_files.add_from_file(LOCATION, mapping(file))
     file.chmod(0o755)
-    assert list(deleted_files.unavailable_code()) == []
+    assert list(deleted_files.code_of_changed_files()) == []
     assert deleted_files.lost_paths == []
 
 
@@ -59,7 +59,10 @@ def test_deleted_file_yields_code_of_each_location(deleted_files: DeletedFiles, 
         other := MappingLocation(9, 9, 200, 0x50_0000, 0x1000), mapping(file, 0x1000)
     )
     file.unlink()
-    assert list(deleted_files.unavailable_code()) == [(LOCATION, PAGES), (other, PAGES[0x1000:])]
+    assert list(deleted_files.code_of_changed_files()) == [
+        (LOCATION, PAGES),
+        (other, PAGES[0x1000:]),
+    ]
     assert deleted_files.lost_paths == []
 
 
@@ -69,7 +72,7 @@ def test_replaced_file_yields_the_old_code(deleted_files: DeletedFiles, file: Pa
     new.write_bytes(b"other")
     os.utime(new, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
     new.rename(file)
-    assert list(deleted_files.unavailable_code()) == [(LOCATION, PAGES)]
+    assert list(deleted_files.code_of_changed_files()) == [(LOCATION, PAGES)]
 
 
 def test_file_overwritten_in_place_yields_the_old_code(
@@ -78,21 +81,21 @@ def test_file_overwritten_in_place_yields_the_old_code(
     """No file has the code any more; the recording has it."""
     deleted_files.add_from_file(LOCATION, mapping(file))
     file.write_bytes(b"other bytes")
-    assert list(deleted_files.unavailable_code()) == [(LOCATION, PAGES)]
+    assert list(deleted_files.code_of_changed_files()) == [(LOCATION, PAGES)]
     assert deleted_files.lost_paths == []
 
 
 def test_file_changed_before_the_copy_is_lost(deleted_files: DeletedFiles, file: Path) -> None:
     deleted_files._start_time = file.stat().st_ctime_ns
     deleted_files.add_from_file(LOCATION, mapping(file))
-    assert list(deleted_files.unavailable_code()) == []
+    assert list(deleted_files.code_of_changed_files()) == []
     assert deleted_files.lost_paths == [str(file)]
 
 
 def test_path_to_another_inode_is_lost(deleted_files: DeletedFiles, file: Path) -> None:
     other = mapping(file)._replace(inode=file.stat().st_ino + 1)
     deleted_files.add_from_file(LOCATION, other)
-    assert list(deleted_files.unavailable_code()) == []
+    assert list(deleted_files.code_of_changed_files()) == []
     assert deleted_files.lost_paths == [str(file)]
 
 
@@ -102,12 +105,12 @@ def test_received_contents_are_yielded_if_the_file_differs(
 ) -> None:
     """They go into the recording if our file does not show them; it is then no other's."""
     code = PAGES if there else PAGES[::-1]
-    deleted_files.expect_contents(LOCATION, mapping(file), None)
+    deleted_files.register_expected_contents(LOCATION, mapping(file), None)
     for start in range(0, len(code), 0x800):
         assert deleted_files.add_contents(
             LOCATION.pid, LOCATION.address + start, code[start : start + 0x800]
         )
-    assert list(deleted_files.unavailable_code()) == ([] if there else [(LOCATION, code)])
+    assert list(deleted_files.code_of_changed_files()) == ([] if there else [(LOCATION, code)])
     assert deleted_files.lost_paths == []
     identity = hashlib.sha1(code).digest()
     assert deleted_files.build_ids.by_path() == ({} if there else {str(file): identity})
@@ -117,9 +120,9 @@ def test_two_files_with_one_path_are_both_yielded(deleted_files: DeletedFiles, f
     """A reader cannot know which of the two files it finds."""
     locations = [LOCATION, MappingLocation(7, 8, 200, 0x40_0000, 0x2000)]
     for location, code in zip(locations, (PAGES[::-1], PAGES), strict=True):
-        deleted_files.expect_contents(location, mapping(file), None)
+        deleted_files.register_expected_contents(location, mapping(file), None)
         assert deleted_files.add_contents(7, location.address, code)
-    assert list(deleted_files.unavailable_code()) == [
+    assert list(deleted_files.code_of_changed_files()) == [
         (locations[0], PAGES[::-1]),
         (locations[1], PAGES),
     ]
@@ -130,9 +133,9 @@ def test_contents_of_a_mapping_without_file_are_not_added(
 ) -> None:
     """They are written as any code is."""
     memory = mapping(file)._replace(path="/memfd:jit (deleted)")
-    deleted_files.expect_contents(LOCATION, memory, None)
+    deleted_files.register_expected_contents(LOCATION, memory, None)
     assert not deleted_files.add_contents(LOCATION.pid, LOCATION.address, PAGES)
-    assert list(deleted_files.unavailable_code()) == []
+    assert list(deleted_files.code_of_changed_files()) == []
 
 
 def test_build_id_in_reads_the_note_in_the_first_page(tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_file_with_new_times_and_equal_code_yields_no_code(
     """Only the time of modification or the rest of the file changed; the code is the same."""
     deleted_files.add_from_file(LOCATION, mapping(file))
     os.utime(file, ns=(1, 1))
-    assert list(deleted_files.unavailable_code()) == []
+    assert list(deleted_files.code_of_changed_files()) == []
     assert deleted_files.lost_paths == []
 
 
@@ -169,7 +172,7 @@ def test_mapping_larger_than_the_copy_limit_is_lost(
     os.truncate(file, 1 << 40)
     deleted_files.add_from_file(MappingLocation(7, 8, 100, 0x40_0000, 1 << 40), mapping(file))
     os.utime(file, ns=(1, 1))
-    assert list(deleted_files.unavailable_code()) == []
+    assert list(deleted_files.code_of_changed_files()) == []
     assert deleted_files.lost_paths == [str(file)]
 
 
@@ -180,7 +183,7 @@ def test_change_outside_the_mapped_code_yields_no_code(
     with file.open("r+b") as out:
         out.seek(0x1000)
         out.write(b"other")
-    assert list(deleted_files.unavailable_code()) == []
+    assert list(deleted_files.code_of_changed_files()) == []
     assert deleted_files.lost_paths == []
 
 
@@ -188,7 +191,7 @@ def test_touched_and_deleted_file_yields_code(deleted_files: DeletedFiles, file:
     deleted_files.add_from_file(LOCATION, mapping(file))
     os.utime(file, ns=(1, 1))
     file.unlink()
-    assert list(deleted_files.unavailable_code()) == [(LOCATION, PAGES)]
+    assert list(deleted_files.code_of_changed_files()) == [(LOCATION, PAGES)]
     assert deleted_files.lost_paths == []
 
 
@@ -199,7 +202,7 @@ def test_yielded_code_fits_into_max_bytes(deleted_files: DeletedFiles, file: Pat
         other := MappingLocation(9, 9, 200, 0x50_0000, 0x200), mapping(file, 0x200)
     )
     file.unlink()
-    assert list(deleted_files.unavailable_code(0x2000 + 256)) == [
+    assert list(deleted_files.code_of_changed_files(0x2000 + 256)) == [
         (LOCATION, PAGES),
         (other, CODE[0x200:0x280]),
     ]
@@ -216,7 +219,7 @@ def test_locations_beyond_the_limit_are_lost(file: Path, monkeypatch: pytest.Mon
                 MappingLocation(pid, pid, 100, 0x40_0000, 0x2000), mapping(file)
             )
         file.unlink()
-        assert [location.pid for location, _ in deleted_files.unavailable_code()] == [1, 2, 3]
+        assert [location.pid for location, _ in deleted_files.code_of_changed_files()] == [1, 2, 3]
         assert deleted_files.lost_paths == [str(file)]
     finally:
         deleted_files.close()
@@ -229,7 +232,7 @@ def test_file_deleted_before_the_copy_yields_no_code(
     gone = mapping(file)
     file.unlink()
     deleted_files.add_from_file(LOCATION, gone)
-    assert list(deleted_files.unavailable_code()) == []
+    assert list(deleted_files.code_of_changed_files()) == []
 
 
 def test_code_beyond_the_copy_limit_is_truncated_and_lost(
@@ -238,7 +241,7 @@ def test_code_beyond_the_copy_limit_is_truncated_and_lost(
     deleted_files.add_from_file(LOCATION, mapping(file))
     file.unlink()
     monkeypatch.setattr("rtit.capture.store.deleted_files._MAX_COPIED", 0x1000)
-    assert list(deleted_files.unavailable_code()) == [(LOCATION, PAGES[: 0x1000 - 64])]
+    assert list(deleted_files.code_of_changed_files()) == [(LOCATION, PAGES[: 0x1000 - 64])]
     assert deleted_files.lost_paths == [str(file)]
 
 

@@ -13,7 +13,7 @@ from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.store.packet_store import PSB, RingBuffer, SnapshotStore
 from rtit.packets import BadBytes, scan
 from rtit.perfdata import AuxChunk, Writer
-from rtit.trace.recording.buffers import group_contiguous
+from rtit.trace.recording.aux_buffers import group_contiguous
 from support.properties import examples
 
 SIZES = st.sampled_from((4096, 5000, 8192, 40_000))

@@ -6,18 +6,18 @@ import json
 from dataclasses import replace
 
 from rtit.packets import Value, encode
-from rtit.trace import Selection, Stream, Times
+from rtit.trace import Selection, Stream, TimeRange
 from rtit.trace.events import (
-    Disabled,
-    Frequency,
+    CStateEntry,
+    CStateExit,
+    FrequencyChange,
     Interrupt,
     Overflow,
     PebsRecord,
-    Sleep,
     TraceEvent,
+    TracingDisabled,
     Transaction,
     VmExit,
-    Wake,
     describe_event,
     event_to_dict,
 )
@@ -107,10 +107,10 @@ def test_event_with_suppressed_tip_ends_tracing() -> None:
     suppressed = packet("TIP.PGD", ip_bytes=0)
     event, off = decode_events(encode_cfe(1, 3) + ip("FUP", 0x1002) + suppressed)
     assert isinstance(event, Interrupt)
-    assert isinstance(off, Disabled)
+    assert isinstance(off, TracingDisabled)
     assert (off.at, off.to, off.why) == (0x1002, None, "context")
     (unknown,) = decode_events(ip("FUP", 0x1002) + suppressed)
-    assert isinstance(unknown, Disabled)
+    assert isinstance(unknown, TracingDisabled)
     assert unknown.why == "event or TraceEn"
 
 
@@ -213,9 +213,9 @@ def test_sleep_and_wake_have_their_times() -> None:
     enter += packet("EXSTOP", ip=1) + ip("FUP", 0x1003)
     leave = packet("TSC", tsc=(1 << 20) + 700) + packet("PWRX", last=2, deepest=3, wake=4)
     sleep, wake = decode_events(enter + leave)
-    assert isinstance(sleep, Sleep)
+    assert isinstance(sleep, CStateEntry)
     assert (sleep.at, sleep.state, sleep.hints, sleep.extensions) == (0x1003, 2, 0x20, 1)
-    assert isinstance(wake, Wake)
+    assert isinstance(wake, CStateExit)
     assert wake.reasons == ("store",)
     assert wake.since == sleep.time
     assert wake.time - sleep.time == 700
@@ -223,7 +223,9 @@ def test_sleep_and_wake_have_their_times() -> None:
 
 def test_frequency_is_reported_when_it_changes() -> None:
     ratios = [packet("CBR", ratio=ratio) for ratio in (10, 12, 12, 10)]
-    found = [each.ratio for each in decode_events(b"".join(ratios)) if isinstance(each, Frequency)]
+    found = [
+        each.ratio for each in decode_events(b"".join(ratios)) if isinstance(each, FrequencyChange)
+    ]
     assert found == [12, 10]
 
 
@@ -266,7 +268,7 @@ def test_events_are_selected_by_address_time_and_number() -> None:
         found = whole.events(where)
         return [each.vector for each in found if isinstance(each, Interrupt)]
 
-    early, late = Times(last=(1 << 20) + 499), Times(first=(1 << 20) + 500)
+    early, late = TimeRange(last=(1 << 20) + 499), TimeRange(first=(1 << 20) + 500)
     assert vectors(Selection()) == [32, 33]
     assert vectors(Selection(ranges=((0x1004, 0x1005),))) == [32]
     assert vectors(Selection(ranges=((0x2000, 0x2008), (0x2009, 0x3000)))) == []
@@ -290,4 +292,4 @@ def test_events_without_address_match_no_range() -> None:
     found = list(decode_stream(packets).events(whole))
     assert [type(each) for each in found if not isinstance(each, Overflow)] == []
     assert [each.address for each in found] == [0x2004]
-    assert Frequency in [type(each) for each in decode_stream(packets).events()]
+    assert FrequencyChange in [type(each) for each in decode_stream(packets).events()]

@@ -13,7 +13,7 @@ import pytest
 
 import rtit
 from rtit.trace import Event, EventKind, Stream
-from rtit.trace.events import values as of
+from rtit.trace.events import event_classes as of
 
 FOLDER = Path(__file__).resolve().parents[3].parent / "shared" / "traces" / "libipt-cases"
 
@@ -77,7 +77,7 @@ def libipt_events(text: str, *, modes: bool) -> Counter[str]:
 def format_event(event: of.TraceEvent, *, flags: bool) -> Iterator[str]:
     """Yield an event in libipt's format. An event with a CFE occurs twice if it has a target."""
     match event:
-        case of.Enabled() | of.Disabled() | of.Overflow() | of.Stopped():
+        case of.TracingEnabled() | of.TracingDisabled() | of.Overflow() | of.TracingStopped():
             yield event.event_name
         case of.Interrupt(vector=None):
             yield "interrupt"
@@ -86,7 +86,7 @@ def format_event(event: of.TraceEvent, *, flags: bool) -> Iterator[str]:
         case of.Interrupt():
             cr2 = f", cr2: {event.cr2:x}" if event.cr2 is not None else ""
             yield f"interrupt {event.vector}{cr2}"
-        case of.Paging():
+        case of.PagingChange():
             yield f"paging, cr3: {event.cr3:x}" + ", nr" * event.nonroot
         case of.Transaction(step="begin"):
             yield "begin transaction"
@@ -109,17 +109,17 @@ def format_event(event: of.TraceEvent, *, flags: bool) -> Iterator[str]:
             yield event.name.lower()
         case of.PtWrite():
             yield f"ptwrite: {event.value:x}"
-        case of.Vmcs():
+        case of.VmcsChange():
             yield f"vmcs, base: {event.pointer:x}"
-        case of.Maintenance():
+        case of.MaintenanceEvent():
             yield f"mnt: {event.payload:x}"
-        case of.Trigger():
+        case of.TriggerEvent():
             yield f"trig {event.triggers:02x}" + ", mult" * event.multiple
-        case of.Frequency():
+        case of.FrequencyChange():
             yield f"cbr: {event.ratio:x}"
-        case of.Mode() if flags:
+        case of.ExecutionModeChange() if flags:
             yield "interrupts enabled" if event.interrupts else "interrupts disabled"
-        case of.Mode():
+        case of.ExecutionModeChange():
             yield f"exec mode: {event.bits}-bit"
     named = isinstance(event, of.ControlFlowEvent | of.VmExit)
     named |= isinstance(event, of.Interrupt) and event.vector is not None
@@ -166,7 +166,7 @@ def test_events_equal_those_of_libipt(case: dict[str, Any], run: dict[str, Any])
     assert (dict(theirs - ours), dict(ours - theirs)) == ONE_SIDED.get(case["name"], ({}, {}))
 
 
-def test_cases_have_events() -> None:
+def test_published_cases_contain_events() -> None:
     if not FOLDER.is_dir():
         pytest.skip("the folder of real traces is not beside the repository")
     texts = (FOLDER / param.values[1]["expected"] for param in runs())

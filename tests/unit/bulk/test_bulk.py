@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rtit._core import BulkUnit
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.options import PtOptions
-from rtit.capture.ptrace.recorder import OutputSetup, PtraceRecorder
+from rtit.capture.ptrace.recorder import OutputSchemeSetup, PtraceRecorder
 from rtit.perfdata import Writer
 from rtit.perfdata.filters import AddressFilter
 from rtit.processor import Processor
@@ -67,7 +67,7 @@ the state.
 
 
 @dataclass(frozen=True, slots=True)
-class StopRegion(OutputSetup):
+class StopRegion(OutputSchemeSetup):
     """A STOP entry with `room` bytes left."""
 
     room: int = 4096

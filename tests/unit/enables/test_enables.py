@@ -19,7 +19,7 @@ BOTH = (False, True)
 
 
 @pytest.mark.spec("EN-001")
-def test_packet_en_is_the_and_of_four() -> None:
+def test_packet_en_is_the_and_of_the_other_four_enables() -> None:
     for trigger, context, inside, branch in product(BOTH, repeat=4):
         state = UnitState(trigger_en=trigger, context_en=context, filter_en=inside)
         wanted = all((trigger, context, inside, branch))
@@ -27,14 +27,14 @@ def test_packet_en_is_the_and_of_four() -> None:
 
 
 @pytest.mark.spec("EN-004", "EN-005")
-def test_trigger_en() -> None:
+def test_trigger_en_is_trace_en_without_stopped_and_error() -> None:
     for trace, stopped, error in product(BOTH, repeat=3):
         wanted = (trace, stopped, error) == (True, False, False)
         assert compute_trigger_en(trace_en=trace, stopped=stopped, error=error) is wanted
 
 
 @pytest.mark.spec("EN-007", "FCPL-001", "FCR3-001", "FCR3-002")
-def test_context_en_exhaustive() -> None:
+def test_context_en_follows_cpl_cr3_and_enclave_filters() -> None:
     for os, user, cpl, enclave, cr3_filter, same in product(BOTH, BOTH, range(4), BOTH, BOTH, BOTH):
         configuration = Configuration(os=os, user=user, cr3_filter=cr3_filter, cr3_match=0x5000)
         arch = ArchState(cpl=cpl, cr3=0x5000 if same else 0x6000, opted_out_enclave=enclave)
@@ -76,7 +76,7 @@ def packet_names_with(field: str, value: int) -> set[str]:
         pytest.param("EventEn", {"CFE"}, marks=pytest.mark.spec("MSRCTL-029")),
     ],
 )
-def test_bits_that_enable_packets(field: str, names: set[str]) -> None:
+def test_set_bit_of_rtit_ctl_enables_its_packets(field: str, names: set[str]) -> None:
     assert not packet_names_with(field, 0) & names
     assert names <= packet_names_with(field, 1)
 
@@ -88,7 +88,7 @@ def test_bits_that_enable_packets(field: str, names: set[str]) -> None:
         pytest.param("CR3Filter", {"TNT", "FUP", "TIP"}, marks=pytest.mark.spec("MSRCTL-010")),
     ],
 )
-def test_bits_that_suppress_packets(field: str, names: set[str]) -> None:
+def test_set_bit_of_rtit_ctl_suppresses_its_packets(field: str, names: set[str]) -> None:
     assert names <= packet_names_with(field, 0)
     assert not packet_names_with(field, 1) & names
 
@@ -112,7 +112,7 @@ def test_task_switch_between_user_tasks_has_pip_only_with_os(os: int) -> None:
 
 
 @pytest.mark.spec("FCR3-003")
-def test_cr3_match_by_bit() -> None:
+def test_cr3_match_ignores_only_the_low_bits() -> None:
     for bit in range(64):
         other = 0x1234_5678_9000 ^ 1 << bit
         assert is_cr3_match(other, 0x1234_5678_9000, pae_paging=False) is (bit < 12)

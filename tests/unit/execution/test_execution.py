@@ -93,7 +93,7 @@ def test_packet_byte_count_gives_the_psb_period(chosen: Settings) -> None:
 @pytest.mark.spec("TRCEN-003")
 @examples(20)
 @given(all_settings())
-def test_memory_has_the_stream(chosen: Settings) -> None:
+def test_memory_contains_the_emitted_stream(chosen: Settings) -> None:
     run, _, out = trace_program(chosen)
     assert run.cpu.unit.output.memory.read(BUFFER, len(out)) == out
     assert run.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
@@ -102,7 +102,7 @@ def test_memory_has_the_stream(chosen: Settings) -> None:
 @pytest.mark.spec("TOPA-002", "TOPA-004", "TOPA-006", "TOPA-007")
 @examples(20)
 @given(all_settings(), st.lists(st.sampled_from((4096, 8192)), min_size=1, max_size=3))
-def test_regions_have_the_stream(chosen: Settings, sizes: list[int]) -> None:
+def test_topa_regions_contain_the_emitted_stream(chosen: Settings, sizes: list[int]) -> None:
     chosen.ctl |= {"CYCEn": 1, "CycThresh": 0, "User": 1}
     chosen.steps *= 3
     run, _, out = trace_program(chosen, tuple(sizes))

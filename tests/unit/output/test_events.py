@@ -11,7 +11,7 @@ from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit.memory import Memory, StoreObserver
 from rtit.unit.output import TopaEntry, write_topa_table
-from rtit.unit.stream import IA32_PERF_GLOBAL_STATUS, TRACE_TOPA_PMI
+from rtit.unit.packet_commit import IA32_PERF_GLOBAL_STATUS, TRACE_TOPA_PMI
 
 TABLE = 0x10_0000
 REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)

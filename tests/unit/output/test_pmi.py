@@ -9,15 +9,15 @@ from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit.memory import Memory
 from rtit.unit.output import TopaEntry, write_topa_table
-from rtit.unit.parameters.table import Parameters
-from rtit.unit.state import IA32_DEBUGCTL, MSR_LASTBRANCH_TOS
-from rtit.unit.stream import (
+from rtit.unit.packet_commit import (
     COUNTERS_FROZEN,
     IA32_PERF_GLOBAL_STATUS,
     IA32_PERF_GLOBAL_STATUS_RESET,
     LBRS_FROZEN,
     TRACE_TOPA_PMI,
 )
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.state import IA32_DEBUGCTL, MSR_LASTBRANCH_TOS
 
 TABLE = 0x10_0000
 REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)

@@ -67,7 +67,7 @@ def pieces(cuts: list[int]) -> list[bytes]:
 
 @given(layout=layouts(), cuts=CUTS, follow=FOLLOW)
 @pytest.mark.spec("TOPA-002", "TOPA-006")
-def test_memory_is_the_stream_in_region_order(
+def test_memory_contains_the_stream_in_region_order(
     layout: Layout, cuts: list[int], follow: Literal["eager", "lazy"]
 ) -> None:
     memory = Memory()

@@ -83,7 +83,7 @@ def cpu() -> tuple[Processor, bytearray]:
 
 
 @pytest.mark.spec("RET-003")
-def test_65th_call_drops_the_first(cpu: tuple[Processor, bytearray]) -> None:
+def test_65th_call_drops_the_oldest_call_stack_entry(cpu: tuple[Processor, bytearray]) -> None:
     processor, out = cpu
     for depth in range(65):
         ip = 0x1000 + 0x100 * depth

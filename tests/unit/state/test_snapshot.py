@@ -14,10 +14,10 @@ from rtit.unit.state import (
     DecoderKnowledge,
     LastBranches,
     OverflowedState,
-    SavedByAcm,
-    SavedByAex,
-    SavedBySmi,
-    SavedBySmmVmExit,
+    StateSavedByAcm,
+    StateSavedByAex,
+    StateSavedBySmi,
+    StateSavedBySmmVmExit,
     UnitState,
 )
 from rtit.unit.trace_unit import TraceUnit
@@ -60,16 +60,16 @@ ARCH = ArchState(cpl=0)
 OTHERS: dict[str, Any] = {
     "arch": ARCH,
     "host": ARCH,
-    "smram": SavedBySmi(ARCH, 5, True, None),
-    "executive": SavedBySmmVmExit(ARCH, None),
-    "acm": SavedByAcm(True),
+    "smram": StateSavedBySmi(ARCH, 5, True, None),
+    "executive": StateSavedBySmmVmExit(ARCH, None),
+    "acm": StateSavedByAcm(True),
     "last_branches": LastBranches(debugctl=1),
     "overflow": OverflowedState(True),
     "decoder_knowledge": DecoderKnowledge(mode=2),
     "bytes_until_pmi": 4,
     "held_back": b"abc",
     "deferred_tips": b"abc",
-    "ssa": (SavedByAex(5, True),),
+    "ssa": (StateSavedByAex(5, True),),
 }
 
 

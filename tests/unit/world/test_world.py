@@ -112,7 +112,7 @@ def test_packet_byte_count_gives_the_psb_period(plan: Plan) -> None:
 @pytest.mark.spec("TOPA-002", "TOPA-006", "TRCEN-003")
 @examples(30)
 @given(plans(), st.lists(st.sampled_from((4096, 8192)), max_size=3))
-def test_memory_has_the_stream(plan: Plan, sizes: list[int]) -> None:
+def test_memory_contains_the_emitted_stream(plan: Plan, sizes: list[int]) -> None:
     """In the single range directly, in a circular table by regions."""
     world = World(replace(plan, regions=tuple(sizes), steps=900))
     out = world.run()

@@ -5,12 +5,12 @@
 //! of a section is read from several, or from pages that the view loads on demand.
 
 use super::{CodeCache, CodeNode, CodeRange, NearCall, NodeEnd, NO_NODE};
-use crate::error::Cause;
+use crate::error::ErrorCause;
 use crate::hash::{mix_address, K};
 use crate::sink::RunEnd;
-use rtit_image::View;
+use rtit_image::SpaceView;
 use rtit_x86::{
-    decode, plain_length, Instruction, InstructionClass, Mode, UndecodableReason, MAX_LENGTH,
+    decode, plain_length, CodeMode, Instruction, InstructionClass, UndecodableReason, MAX_LENGTH,
 };
 
 /// A node has at most this many instructions, so that no packet makes a node of unbounded size.
@@ -18,7 +18,7 @@ const MAX_INSTRUCTIONS: u32 = 512;
 
 /// A node under construction: what has been appended to the arenas since it was begun.
 struct NodeBuilder {
-    mode: Mode,
+    mode: CodeMode,
     first_code_range: usize,
     first_call: usize,
     instructions: u32,
@@ -28,7 +28,12 @@ struct NodeBuilder {
 
 impl CodeCache {
     /// Decodes a node. An address without a single instruction is an error and adds nothing.
-    pub(super) fn build_node(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
+    pub(super) fn build_node(
+        &mut self,
+        view: &SpaceView,
+        ip: u64,
+        mode: CodeMode,
+    ) -> Result<u32, ErrorCause> {
         let mut draft = NodeBuilder {
             mode,
             first_code_range: self.code_ranges.len(),
@@ -53,11 +58,11 @@ impl CodeCache {
             code_ranges: (self.code_ranges.len() - draft.first_code_range) as u16,
             calls: (self.calls.len() - draft.first_call) as u16,
             end,
-            run_end: end.run_end(),
+            run_end: end.run_end_kind(),
             mode,
         });
         self.nodes_by_start[mode as usize].insert(ip, index);
-        self.add_to_pages(index);
+        self.add_node_to_page_index(index);
         Ok(index)
     }
 
@@ -65,10 +70,10 @@ impl CodeCache {
     /// continues.
     fn decode_until_end(
         &mut self,
-        view: &View,
+        view: &SpaceView,
         draft: &mut NodeBuilder,
         ip: u64,
-    ) -> Result<(NodeEnd, u64, u64), Cause> {
+    ) -> Result<(NodeEnd, u64, u64), ErrorCause> {
         let mut reader = InstructionReader {
             view,
             bytes: &[],
@@ -76,19 +81,19 @@ impl CodeCache {
         };
         let mut at = ip;
         loop {
-            if draft.mode == Mode::Bits64 {
-                at = self.append_plain(draft, reader.remaining_bytes(at), at);
+            if draft.mode == CodeMode::Bits64 {
+                at = self.append_plain_instructions(draft, reader.remaining_bytes(at), at);
             }
             if draft.instructions >= MAX_INSTRUCTIONS {
                 return Ok((NodeEnd::Full, 0, at));
             }
-            let instruction = match reader.decode(at, draft.mode) {
+            let instruction = match reader.decode_instruction(at, draft.mode) {
                 Ok(instruction) => instruction,
                 Err(cause) if draft.instructions == 0 => return Err(cause),
                 Err(_) => return Ok((NodeEnd::Unknown, 0, at)),
             };
             self.append_instruction(draft, instruction.ip, instruction.length);
-            let next = instruction.next();
+            let next = instruction.next_address();
             let end = match instruction.class {
                 InstructionClass::Jump | InstructionClass::Call => {
                     self.end_code_range(draft, &instruction);
@@ -103,7 +108,7 @@ impl CodeCache {
                 InstructionClass::Conditional => NodeEnd::Conditional,
                 InstructionClass::IndirectJump => NodeEnd::IndirectJump,
                 InstructionClass::IndirectCall => {
-                    self.add_call(draft, &instruction);
+                    self.add_near_call(draft, &instruction);
                     NodeEnd::IndirectCall
                 }
                 InstructionClass::Return if instruction.narrow => NodeEnd::NarrowReturn,
@@ -145,7 +150,12 @@ impl CodeCache {
     }
 
     /// Appends the plain instructions at the start of `bytes`. Returns the address after them.
-    fn append_plain(&mut self, draft: &mut NodeBuilder, mut bytes: &[u8], mut at: u64) -> u64 {
+    fn append_plain_instructions(
+        &mut self,
+        draft: &mut NodeBuilder,
+        mut bytes: &[u8],
+        mut at: u64,
+    ) -> u64 {
         while let Some(first) = bytes.first_chunk() {
             let length = plain_length(first);
             let next = at.wrapping_add(length as u64);
@@ -177,8 +187,8 @@ impl CodeCache {
     /// Ends a code range with a direct jump or call.
     fn end_code_range(&mut self, draft: &mut NodeBuilder, instruction: &Instruction) {
         let calls = instruction.class == InstructionClass::Call;
-        if calls && !instruction.calls_next() {
-            self.add_call(draft, instruction);
+        if calls && !instruction.is_call_to_next_instruction() {
+            self.add_near_call(draft, instruction);
         }
         self.code_ranges.push(CodeRange {
             run_end: if calls { RunEnd::Call } else { RunEnd::Jump },
@@ -187,10 +197,10 @@ impl CodeCache {
     }
 
     /// Adds the call that ends the code range under construction.
-    fn add_call(&mut self, draft: &NodeBuilder, instruction: &Instruction) {
+    fn add_near_call(&mut self, draft: &NodeBuilder, instruction: &Instruction) {
         let code_range = (self.code_ranges.len() - draft.first_code_range) as u16;
         self.calls.push(NearCall {
-            return_ip: instruction.next(),
+            return_ip: instruction.next_address(),
             node: NO_NODE,
             code_range,
         });
@@ -199,27 +209,31 @@ impl CodeCache {
 
 /// Reads instruction bytes, mostly from one section.
 struct InstructionReader<'a> {
-    view: &'a View,
+    view: &'a SpaceView,
     bytes: &'a [u8],
     start: u64,
 }
 
 impl InstructionReader<'_> {
     #[inline(always)]
-    fn decode(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
+    fn decode_instruction(&mut self, ip: u64, mode: CodeMode) -> Result<Instruction, ErrorCause> {
         let rest = self.remaining_bytes(ip);
         if rest.len() >= MAX_LENGTH {
             return decode(rest, ip, mode).map_err(|error| decode_error_cause(error, ip));
         }
-        self.decode_at_end(ip, mode)
+        self.decode_across_sections(ip, mode)
     }
 
     #[cold]
-    fn decode_at_end(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
+    fn decode_across_sections(
+        &mut self,
+        ip: u64,
+        mode: CodeMode,
+    ) -> Result<Instruction, ErrorCause> {
         // the end of a section: the rest may be in the next one, or in a page that is not loaded yet
         let mut bytes = [0; 16];
         loop {
-            let count = self.view.read(ip, &mut bytes);
+            let count = self.view.read_instruction_bytes(ip, &mut bytes);
             let known = bytes.get(..count).unwrap_or(&[]);
             let decoded = match known {
                 [] => Err(UndecodableReason::Truncated),
@@ -248,10 +262,10 @@ impl InstructionReader<'_> {
     }
 }
 
-fn decode_error_cause(error: UndecodableReason, ip: u64) -> Cause {
+fn decode_error_cause(error: UndecodableReason, ip: u64) -> ErrorCause {
     match error {
-        UndecodableReason::Truncated => Cause::Unmapped { ip },
-        UndecodableReason::Invalid => Cause::Undecodable { ip },
+        UndecodableReason::Truncated => ErrorCause::Unmapped { ip },
+        UndecodableReason::Invalid => ErrorCause::Undecodable { ip },
     }
 }
 
@@ -271,17 +285,17 @@ mod tests {
     /// The lengths of its instructions, why it ends and where.
     type NodeSummary = (Vec<u8>, NodeEnd, u64);
 
-    fn node(start: u64, sections: &[&[u8]], mode: Mode) -> NodeSummary {
+    fn built_node(start: u64, sections: &[&[u8]], mode: CodeMode) -> NodeSummary {
         let (mut space, mut at) = (Space::new(), start);
         for &bytes in sections {
-            space.map(0, at, bytes.into());
+            space.map_bytes(0, at, bytes.into());
             at = at.wrapping_add(bytes.len() as u64);
         }
         let mut code = CodeCache::new(1 << 20, 0);
         let node = code
-            .find_or_decode_node(&space.view(), start, mode)
+            .find_or_decode_node(&space.view_at_start(), start, mode)
             .expect("is mapped");
-        let node = code.node(node);
+        let node = code.node_at(node);
         let code_ranges = code.code_ranges(node).iter();
         let lengths = code_ranges
             .flat_map(|code_range| code.instruction_lengths(code_range))
@@ -290,7 +304,7 @@ mod tests {
     }
 
     /// One after the other, by the full decoder.
-    fn expected(start: u64, bytes: &[u8], mode: Mode) -> NodeSummary {
+    fn expected_node(start: u64, bytes: &[u8], mode: CodeMode) -> NodeSummary {
         let (mut lengths, mut at) = (Vec::new(), 0);
         let end = loop {
             if lengths.len() == MAX_INSTRUCTIONS as usize {
@@ -310,18 +324,18 @@ mod tests {
 
     #[test]
     fn node_does_not_depend_on_sections() {
-        for mode in [Mode::Bits64, Mode::Bits32, Mode::Bits16] {
+        for mode in [CodeMode::Bits64, CodeMode::Bits32, CodeMode::Bits16] {
             let code = CODE.repeat(2);
             for cut in 1..code.len() {
                 let (first, second) = code.split_at(cut);
                 let third = second.split_at(second.len().min(3));
                 for start in [0x1000, 0xffff_f000] {
-                    let whole = expected(start, &code, mode);
-                    assert_eq!(node(start, &[first, second], mode), whole, "{cut}");
+                    let whole = expected_node(start, &code, mode);
+                    assert_eq!(built_node(start, &[first, second], mode), whole, "{cut}");
                     let three = [first, third.0, third.1];
-                    assert_eq!(node(start, &three, mode), whole, "{cut}");
-                    let part = expected(start, first, mode);
-                    assert_eq!(node(start, &[first], mode), part, "{cut}");
+                    assert_eq!(built_node(start, &three, mode), whole, "{cut}");
+                    let part = expected_node(start, first, mode);
+                    assert_eq!(built_node(start, &[first], mode), part, "{cut}");
                 }
             }
         }
@@ -333,8 +347,8 @@ mod tests {
             let mut code = vec![0x90; plain];
             code.extend(CODE.repeat(10));
             let start = 0x1000;
-            let found = node(start, &[&code], Mode::Bits64);
-            assert_eq!(found, expected(start, &code, Mode::Bits64));
+            let found = built_node(start, &[&code], CodeMode::Bits64);
+            assert_eq!(found, expected_node(start, &code, CodeMode::Bits64));
             assert_eq!((found.0.len(), found.1), (512, NodeEnd::Full));
         }
     }
@@ -346,8 +360,12 @@ mod tests {
             let code = [&CODE.repeat(2)[..], &vec![0x90; last]].concat();
             let start = (code.len() as u64).wrapping_neg();
             let (_, known) = code.split_last().expect("has bytes");
-            let found = node(start, &[&code, CODE], Mode::Bits64);
-            assert_eq!(found, expected(start, known, Mode::Bits64), "{last}");
+            let found = built_node(start, &[&code, CODE], CodeMode::Bits64);
+            assert_eq!(
+                found,
+                expected_node(start, known, CodeMode::Bits64),
+                "{last}"
+            );
         }
     }
 }

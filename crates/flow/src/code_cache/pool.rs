@@ -10,7 +10,7 @@
 //! bytes at an address, so results do not depend on the pool. It is bounded in bytes, for the process, and in entries.
 
 use super::CodeCache;
-use rtit_image::View;
+use rtit_image::SpaceView;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,14 +31,14 @@ const MAX_POOL_ENTRIES: usize = 32;
 pub struct CodeCachePool(Arc<Mutex<PoolEntries>>);
 
 #[derive(Default)]
-struct PoolEntries(Vec<(View, CodeCache)>);
+struct PoolEntries(Vec<(SpaceView, CodeCache)>);
 
 impl PoolEntries {
     fn size_in_bytes(&self) -> usize {
         self.0.iter().map(|(_, code)| code.size_in_bytes()).sum()
     }
 
-    fn take_at(&mut self, at: usize) -> CodeCache {
+    fn take_cache_at(&mut self, at: usize) -> CodeCache {
         let (_, code) = self.0.remove(at);
         POOL_BYTES.fetch_sub(code.size_in_bytes(), Ordering::Relaxed);
         code
@@ -66,17 +66,21 @@ impl CodeCachePool {
     }
 
     /// Removes and returns a cache of the same bytes as `view` that may replace `empty`, if there is one.
-    pub(crate) fn take_matching_cache(&self, view: &View, empty: &CodeCache) -> Option<CodeCache> {
+    pub(crate) fn take_matching_cache(
+        &self,
+        view: &SpaceView,
+        empty: &CodeCache,
+    ) -> Option<CodeCache> {
         let mut entries = self.0.try_lock().ok()?;
         let found = entries.0.iter().rposition(|(bytes_in_use, code)| {
-            code.has_same_limits_as(empty) && bytes_in_use.has_bytes_of(view)
+            code.has_same_limits_as(empty) && bytes_in_use.has_same_bytes_as(view)
         })?;
-        Some(entries.take_at(found))
+        Some(entries.take_cache_at(found))
     }
 
     /// Adds a cache. Of two with the same bytes the larger one stays. If the pool is too large, its oldest caches go;
     /// caches that other pools hold stay, and may leave no room.
-    pub(crate) fn add_cache(&self, view: View, code: CodeCache) {
+    pub(crate) fn add_cache(&self, view: SpaceView, code: CodeCache) {
         // A view with a page callback is asked again by each stream.
         if code.is_empty() || code.size_in_bytes() > MAX_POOL_BYTES || view.has_pager() {
             return;
@@ -90,14 +94,14 @@ impl CodeCachePool {
         if others + code.size_in_bytes() > MAX_POOL_BYTES {
             return;
         }
-        let same = |(bytes_in_use, other): &(View, CodeCache)| {
-            other.has_same_limits_as(&code) && bytes_in_use.has_bytes_of(&view)
+        let same = |(bytes_in_use, other): &(SpaceView, CodeCache)| {
+            other.has_same_limits_as(&code) && bytes_in_use.has_same_bytes_as(&view)
         };
         if let Some(at) = entries.0.iter().position(same) {
             if entries.0[at].1.size_in_bytes() > code.size_in_bytes() {
                 return;
             }
-            entries.take_at(at);
+            entries.take_cache_at(at);
         }
         let room =
             |bytes: usize| Some(bytes + code.size_in_bytes()).filter(|&sum| sum <= MAX_POOL_BYTES);
@@ -109,7 +113,7 @@ impl CodeCachePool {
             if entries.0.is_empty() {
                 return;
             }
-            entries.take_at(0);
+            entries.take_cache_at(0);
         }
         entries.0.push((view, code));
     }
@@ -117,8 +121,8 @@ impl CodeCachePool {
 
 #[cfg(test)]
 mod tests {
-    use rtit_image::{Bytes, Space};
-    use rtit_x86::Mode;
+    use rtit_image::{SharedBytes, Space};
+    use rtit_x86::CodeMode;
 
     use super::*;
 
@@ -126,49 +130,60 @@ mod tests {
     static ALONE: Mutex<()> = Mutex::new(());
 
     /// A code cache with one node of a view.
-    fn cache_of(view: &View, limit: usize) -> CodeCache {
+    fn cache_of(view: &SpaceView, limit: usize) -> CodeCache {
         let mut code = CodeCache::new(limit, 0);
-        assert!(code.find_or_decode_node(view, 0x1000, Mode::Bits64).is_ok());
+        assert!(code
+            .find_or_decode_node(view, 0x1000, CodeMode::Bits64)
+            .is_ok());
         code
     }
 
-    fn space_of(ret: Bytes) -> Space {
+    fn space_of(ret: SharedBytes) -> Space {
         let mut space = Space::new();
-        space.map(0, 0x1000, ret);
+        space.map_bytes(0, 0x1000, ret);
         space
     }
 
     #[test]
     fn cache_is_only_taken_for_the_same_bytes() {
         let _alone = ALONE.lock().unwrap();
-        let ret = Bytes::from(&[0xc3_u8][..]);
+        let ret = SharedBytes::from(&[0xc3_u8][..]);
         let space = space_of(ret.clone());
         let (pool, none) = (CodeCachePool::default(), CodeCache::new(100, 0));
-        pool.add_cache(space.view(), cache_of(&space.view(), 100));
+        pool.add_cache(space.view_at_start(), cache_of(&space.view_at_start(), 100));
         let other = space_of([0xc3][..].into());
         let mut moved = Space::new();
-        moved.map(0, 0x2000, ret.clone());
+        moved.map_bytes(0, 0x2000, ret.clone());
         let mut more = space.clone();
-        more.map(0, 0x2000, ret.clone());
+        more.map_bytes(0, 0x2000, ret.clone());
         let mut changed = space.clone();
-        changed.poke(5, 0x1000, &[0x90]);
-        let mut later = changed.view();
-        later.advance(5);
-        for view in [other.view(), moved.view(), more.view(), later] {
+        changed.overwrite_bytes(5, 0x1000, &[0x90]);
+        let mut later = changed.view_at_start();
+        later.advance_to_time(5);
+        for view in [
+            other.view_at_start(),
+            moved.view_at_start(),
+            more.view_at_start(),
+            later,
+        ] {
             assert!(pool.take_matching_cache(&view, &none).is_none());
         }
         assert!(pool
-            .take_matching_cache(&space.view(), &CodeCache::new(99, 0))
+            .take_matching_cache(&space.view_at_start(), &CodeCache::new(99, 0))
             .is_none());
         assert!(pool
-            .take_matching_cache(&space.view(), &CodeCache::new(100, 1))
+            .take_matching_cache(&space.view_at_start(), &CodeCache::new(100, 1))
             .is_none());
         // the bytes before the change, and those of a forked child, are the same
-        assert!(pool.take_matching_cache(&changed.view(), &none).is_some());
-        assert!(pool.take_matching_cache(&space.view(), &none).is_none());
-        pool.add_cache(space.view(), cache_of(&space.view(), 100));
         assert!(pool
-            .take_matching_cache(&space.fork(3).view(), &none)
+            .take_matching_cache(&changed.view_at_start(), &none)
+            .is_some());
+        assert!(pool
+            .take_matching_cache(&space.view_at_start(), &none)
+            .is_none());
+        pool.add_cache(space.view_at_start(), cache_of(&space.view_at_start(), 100));
+        assert!(pool
+            .take_matching_cache(&space.fork_at_time(3).view_at_start(), &none)
             .is_some());
     }
 
@@ -176,17 +191,17 @@ mod tests {
     fn bytes_of_all_pools_are_bounded() {
         let _alone = ALONE.lock().unwrap();
         let space = space_of([0xc3][..].into());
-        let size = cache_of(&space.view(), 100).size_in_bytes();
+        let size = cache_of(&space.view_at_start(), 100).size_in_bytes();
         let (one, two) = (CodeCachePool::default(), CodeCachePool::default());
         // other pools leave room for one more
         POOL_BYTES.fetch_add(MAX_POOL_BYTES - size, Ordering::Relaxed);
-        one.add_cache(space.view(), cache_of(&space.view(), 100));
-        two.add_cache(space.view(), cache_of(&space.view(), 100));
+        one.add_cache(space.view_at_start(), cache_of(&space.view_at_start(), 100));
+        two.add_cache(space.view_at_start(), cache_of(&space.view_at_start(), 100));
         assert_eq!((one.size_in_bytes(), two.size_in_bytes()), (size, 0));
         drop(one);
-        two.add_cache(space.view(), cache_of(&space.view(), 100));
+        two.add_cache(space.view_at_start(), cache_of(&space.view_at_start(), 100));
         assert_eq!(two.size_in_bytes(), size);
-        drop(two.take_matching_cache(&space.view(), &CodeCache::new(100, 0)));
+        drop(two.take_matching_cache(&space.view_at_start(), &CodeCache::new(100, 0)));
         POOL_BYTES.fetch_sub(MAX_POOL_BYTES - size, Ordering::Relaxed);
     }
 
@@ -195,17 +210,17 @@ mod tests {
         let _alone = ALONE.lock().unwrap();
         let pool = CodeCachePool::default();
         let first = space_of([0xc3][..].into());
-        pool.add_cache(first.view(), cache_of(&first.view(), 100));
+        pool.add_cache(first.view_at_start(), cache_of(&first.view_at_start(), 100));
         let again = first.clone();
-        pool.add_cache(again.view(), cache_of(&again.view(), 100));
+        pool.add_cache(again.view_at_start(), cache_of(&again.view_at_start(), 100));
         assert_eq!(pool.0.lock().unwrap().0.len(), 1);
         for _ in 0..MAX_POOL_ENTRIES {
             let space = space_of([0xc3][..].into());
-            pool.add_cache(space.view(), cache_of(&space.view(), 100));
+            pool.add_cache(space.view_at_start(), cache_of(&space.view_at_start(), 100));
         }
         assert_eq!(pool.0.lock().unwrap().0.len(), MAX_POOL_ENTRIES);
         assert!(pool
-            .take_matching_cache(&first.view(), &CodeCache::new(100, 0))
+            .take_matching_cache(&first.view_at_start(), &CodeCache::new(100, 0))
             .is_none());
     }
 }

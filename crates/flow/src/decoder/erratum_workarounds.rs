@@ -6,12 +6,12 @@
 
 use super::{Decoder, TracingState};
 use crate::coverage_ledger::ByteStatus;
-use crate::error::Cause;
+use crate::error::ErrorCause;
 use crate::event::EventKind;
 use crate::settings::Erratum;
 use crate::sink::Sink;
 use crate::stream_decoder::StreamWindow;
-use rtit_packet::{Kind, Packet, PacketError, PacketKind, Scanner};
+use rtit_packet::{Kind, Packet, PacketError, PacketKind, PacketScanner};
 
 impl Decoder {
     /// Deals with a packet of several bytes that must not be taken at its word; true if it was one.
@@ -19,7 +19,7 @@ impl Decoder {
         &mut self,
         packet: &Packet,
         stream: StreamWindow<'_>,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         sink: &mut S,
     ) -> bool {
         let offset = packet.offset as u64;
@@ -32,12 +32,12 @@ impl Decoder {
                 }
                 self.interpreter.counts.add_erratum(Erratum::Skd007);
                 self.interpreter.counts.add_packets(Kind::Ovf, 1);
-                self.set_packet(offset + 1);
+                self.set_current_packet(offset + 1);
                 self.state.psb_plus = None;
                 self.flush_awaiting_fup(0, sink);
                 self.handle_overflow(sink);
                 scanner.seek_to(packet.offset + 3);
-                scanner.set_block(None);
+                scanner.set_block_item_size(None);
                 true
             }
             // corrupt values show in the reserved bits, if at all
@@ -46,10 +46,10 @@ impl Decoder {
                 let Some(&bad) = reserved.iter().find(|&&byte| byte != 0) else {
                     return false;
                 };
-                if self.errata.is_known() {
+                if self.errata.is_processor_known() {
                     self.interpreter.counts.add_erratum(Erratum::Skz84);
                     self.interpreter.counts.add_packets(Kind::Tma, 1);
-                    scanner.seek_to(packet.end() + 1);
+                    scanner.seek_to(packet.end_offset() + 1);
                     return true;
                 }
                 // a stray byte may follow, which could be any packet
@@ -58,7 +58,7 @@ impl Decoder {
                     packet: Kind::Tma.name(),
                     byte: bad,
                 };
-                self.begin_loss(offset, Cause::Packet(error), sink);
+                self.begin_loss(offset, ErrorCause::Packet(error), sink);
                 self.seek_psb(packet.offset + 1, stream, scanner);
                 true
             }
@@ -68,15 +68,15 @@ impl Decoder {
 
     /// Erratum APL12: nothing has run since a FUP that came after OVF, perhaps though tracing was outside the filter
     /// ranges. Packets that do not depend on PacketEn may come before the next one shows that.
-    pub(super) fn may_be_outside_ranges(&self) -> bool {
+    pub(super) fn may_be_outside_filter_ranges(&self) -> bool {
         self.state.tracing == TracingState::On
             && self.errata.has_erratum(Erratum::Apl12)
             && self.instructions_at_overflow_fup == Some(self.interpreter.counts.instructions)
     }
 
-    /// Whether execution was outside the filter ranges (`may_be_outside_ranges`). If so, tracing is off.
-    pub(super) fn is_outside_ranges(&mut self) -> bool {
-        let outside = self.may_be_outside_ranges();
+    /// Whether execution was outside the filter ranges (`may_be_outside_filter_ranges`). If so, tracing is off.
+    pub(super) fn is_outside_filter_ranges(&mut self) -> bool {
+        let outside = self.may_be_outside_filter_ranges();
         if outside {
             self.interpreter.counts.add_erratum(Erratum::Apl12);
             self.instructions_at_overflow_fup = None;
@@ -86,13 +86,13 @@ impl Decoder {
     }
 
     /// Erratum SKD022: the FUP of an event, and the VM entry there has run.
-    pub(super) fn vm_entry_disabled_tracing<S: Sink>(
+    pub(super) fn handle_vm_entry_that_disabled_tracing<S: Sink>(
         &mut self,
         at: u64,
         target: Option<u64>,
         sink: &mut S,
     ) -> bool {
-        let asked = self.errata.has_erratum(Erratum::Skd022) || !self.errata.is_known();
+        let asked = self.errata.has_erratum(Erratum::Skd022) || !self.errata.is_processor_known();
         if !asked
             || self.ledger.current_status() == ByteStatus::Lost
             || self.interpreter.next_instruction_address() != at
@@ -102,10 +102,10 @@ impl Decoder {
         let Some(entry) = self.interpreter.vm_entry_at_current_ip() else {
             return false;
         };
-        if !self.errata.is_known() {
+        if !self.errata.is_processor_known() {
             self.begin_loss(
                 self.interpreter.packet.offset,
-                Cause::VmEntryOrEvent { ip: at },
+                ErrorCause::VmEntryOrEvent { ip: at },
                 sink,
             );
             return false;

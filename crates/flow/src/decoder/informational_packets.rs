@@ -7,11 +7,11 @@
 
 use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
 use crate::code_cache::NodeEnd;
-use crate::error::Cause;
+use crate::error::ErrorCause;
 use crate::event::{Event, EventKind};
 use crate::sink::{RunEnd, Sink};
 use rtit_packet::{Packet, PacketKind};
-use rtit_x86::Mode;
+use rtit_x86::CodeMode;
 
 const PAGE_FAULT: u64 = 1;
 const EXIT_QUALIFICATION: u64 = 1 << 1;
@@ -19,7 +19,7 @@ const EXIT_REASON: u64 = 1 << 2;
 
 /// Whether EVDs of the types in `data` may precede a CFE of this type (Tables 33-50, 33-51). Later types of either are
 /// not checked.
-fn matches_evds(kind: u8, vector: u8, data: u64) -> bool {
+fn may_evds_precede_cfe(kind: u8, vector: u8, data: u64) -> bool {
     const INTERRUPT: u8 = 1;
     const VM_EXIT: u8 = 8;
     const VM_EXIT_BY_EVENT: u8 = 9;
@@ -39,7 +39,7 @@ impl Decoder {
         &mut self,
         packet: &Packet,
         sink: &mut S,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), ErrorCause> {
         use EventKind as E;
         let mut fup_purpose = None;
         let mut ip = 0;
@@ -52,16 +52,16 @@ impl Decoder {
         self.state.last_mov_cr3 = None;
         let (kind, value) = match packet.kind {
             PacketKind::Pip { nr, cr3 } => {
-                self.note_paging(cr3, nr);
+                self.apply_pip_payload(cr3, nr);
                 // without a FUP before it, it belongs to a MOV CR3 on the path to the next far branch
                 let on = match self.state.tracing {
                     // erratum BDM70: tracing may be off still
-                    TracingState::PsbOn { unannounced: None } => {
-                        self.interpreter.can_advance_past(NodeEnd::MovCr3)
-                    }
+                    TracingState::PsbOn { unannounced: None } => self
+                        .interpreter
+                        .can_advance_past_instruction_of_kind(NodeEnd::MovCr3),
                     state => state == TracingState::On,
                 };
-                if on && self.may_be_outside_ranges() {
+                if on && self.may_be_outside_filter_ranges() {
                     self.state.has_pip_after_overflow = true;
                 } else if on {
                     self.bind_pip_to_mov_cr3(sink);
@@ -69,11 +69,11 @@ impl Decoder {
                 (E::Paging, cr3 | u64::from(nr))
             }
             PacketKind::Vmcs { pointer } => {
-                self.note_vmcs(pointer);
+                self.apply_vmcs_pointer(pointer);
                 (E::Vmcs, pointer)
             }
             PacketKind::ModeExec { csl, csd, iflag } => {
-                self.state.announced_mode = Some(mode_of(csl, csd));
+                self.state.announced_mode = Some(mode_from_mode_exec(csl, csd));
                 fup_purpose = Some(FupPurpose::Exec);
                 let bits = u64::from(csl) | u64::from(csd) << 1 | u64::from(iflag) << 2;
                 (E::ModeExec, bits)
@@ -91,7 +91,9 @@ impl Decoder {
                 if with_ip {
                     fup_purpose = Some(FupPurpose::Address);
                 } else {
-                    ip = self.advance_past(NodeEnd::PtWrite, sink).unwrap_or(0);
+                    ip = self
+                        .advance_past_instruction_of_kind(NodeEnd::PtWrite, sink)
+                        .unwrap_or(0);
                 }
                 (E::PtWrite, payload)
             }
@@ -104,8 +106,8 @@ impl Decoder {
                 (E::BlockEnd, 0)
             }
             PacketKind::Cfe { ip, kind, vector } => {
-                if !matches_evds(kind, vector, self.state.pending_evd_types) {
-                    return Err(Cause::OtherEvent { kind });
+                if !may_evds_precede_cfe(kind, vector, self.state.pending_evd_types) {
+                    return Err(ErrorCause::OtherEvent { kind });
                 }
                 self.state.pending_evd_types = 0;
                 fup_purpose = ip.then_some(FupPurpose::Address);
@@ -115,7 +117,7 @@ impl Decoder {
             PacketKind::Evd { kind, payload } => {
                 // a packet of its own for each, and all before their CFE
                 if self.state.pending_evd_types & 1 << kind != 0 {
-                    return Err(Cause::UnexpectedPacket { name: "EVD" });
+                    return Err(ErrorCause::UnexpectedPacket { name: "EVD" });
                 }
                 self.state.pending_evd_types |= 1 << kind;
                 ip = kind.into();
@@ -147,7 +149,7 @@ impl Decoder {
                 if with_ip {
                     fup_purpose = Some(FupPurpose::Address);
                 } else if let Some(icnt) = icnt {
-                    ip = self.advance_by_count(icnt, sink);
+                    ip = self.advance_by_instruction_count(icnt, sink);
                 }
                 let counted = u64::from(icnt.is_some()) << 9 | u64::from(icnt.unwrap_or(0)) << 16;
                 (E::Trig, u64::from(trbv) | u64::from(mult) << 8 | counted)
@@ -160,14 +162,14 @@ impl Decoder {
             _ => return Ok(()),
         };
         let event = self.new_event(kind, ip, value);
-        if !PendingEvents::may_be_pending(kind) {
+        if !PendingEvents::may_event_be_pending(kind) {
             self.state.pending_events.report_pending(None, 0, sink);
         }
         match fup_purpose {
             Some(purpose) => self.state.awaiting_fup = Some(AwaitingFup { event, purpose }),
             None => {
                 if let Some(event) = self.state.pending_events.keep_unless_complete(event) {
-                    if PendingEvents::completes_others(event.kind) {
+                    if PendingEvents::completes_other_events(event.kind) {
                         self.state.pending_events.report_pending(None, 0, sink);
                     }
                     sink.add_event(&event);
@@ -179,19 +181,25 @@ impl Decoder {
 
     /// A PIP without FUP binds to the next MOV CR3.
     pub(super) fn bind_pip_to_mov_cr3<S: Sink>(&mut self, sink: &mut S) {
-        self.state.last_mov_cr3 = self.advance_past(NodeEnd::MovCr3, sink);
+        self.state.last_mov_cr3 = self.advance_past_instruction_of_kind(NodeEnd::MovCr3, sink);
         if self.state.last_mov_cr3.is_some() && self.interpreter.enter_space(false) {
             sink.end_run(RunEnd::Cut, self.packet_offset());
         }
     }
 
     /// A packet without FUP binds to the next instruction of its kind. Returns its address, if it is on the path.
-    fn advance_past<S: Sink>(&mut self, wanted: NodeEnd, sink: &mut S) -> Option<u64> {
-        self.confirm_psb_on(sink);
+    fn advance_past_instruction_of_kind<S: Sink>(
+        &mut self,
+        wanted: NodeEnd,
+        sink: &mut S,
+    ) -> Option<u64> {
+        self.confirm_tracing_enabled_by_psb_plus(sink);
         match self.state.tracing {
             TracingState::On => {
                 let before = self.interpreter.counts.instructions;
-                let found = self.interpreter.advance_past(wanted, sink);
+                let found = self
+                    .interpreter
+                    .advance_past_instruction_of_kind(wanted, sink);
                 self.state.instructions_past_ip += self.interpreter.counts.instructions - before;
                 found
             }
@@ -200,14 +208,15 @@ impl Decoder {
     }
 
     /// Returns the address `count` instructions after the last packet with an IP; 0 if it is not known.
-    fn advance_by_count<S: Sink>(&mut self, count: u16, sink: &mut S) -> u64 {
-        self.confirm_psb_on(sink);
+    fn advance_by_instruction_count<S: Sink>(&mut self, count: u16, sink: &mut S) -> u64 {
+        self.confirm_tracing_enabled_by_psb_plus(sink);
         let left = u64::from(count).checked_sub(self.state.instructions_past_ip);
         self.state.instructions_past_ip = 0;
         match (self.state.tracing, left) {
-            (TracingState::On, Some(left)) => {
-                self.interpreter.advance_by_count(left, sink).unwrap_or(0)
-            }
+            (TracingState::On, Some(left)) => self
+                .interpreter
+                .advance_by_instruction_count(left, sink)
+                .unwrap_or(0),
             _ => 0,
         }
     }
@@ -226,7 +235,7 @@ pub(super) struct PendingEvents {
 }
 
 /// Returns the kind of event from which an event gets its address.
-fn address_source(kind: EventKind) -> Option<EventKind> {
+fn event_that_gives_address(kind: EventKind) -> Option<EventKind> {
     match kind {
         EventKind::BlockBegin | EventKind::BlockItem => Some(EventKind::BlockEnd),
         EventKind::Mwait | EventKind::Pwre => Some(EventKind::ExStop),
@@ -237,12 +246,12 @@ fn address_source(kind: EventKind) -> Option<EventKind> {
 
 impl PendingEvents {
     /// Whether events of this kind wait for another one, or complete others.
-    pub fn may_be_pending(kind: EventKind) -> bool {
-        address_source(kind).is_some() || PendingEvents::completes_others(kind)
+    pub fn may_event_be_pending(kind: EventKind) -> bool {
+        event_that_gives_address(kind).is_some() || PendingEvents::completes_other_events(kind)
     }
 
     /// Whether events of this kind give others their address.
-    pub fn completes_others(kind: EventKind) -> bool {
+    pub fn completes_other_events(kind: EventKind) -> bool {
         matches!(
             kind,
             EventKind::BlockEnd | EventKind::ExStop | EventKind::Cfe
@@ -250,7 +259,7 @@ impl PendingEvents {
     }
 
     /// Returns what is known at a PSB later in the stream.
-    pub fn for_later_psb(&self) -> PendingEvents {
+    pub fn known_at_later_psb(&self) -> PendingEvents {
         PendingEvents {
             power: self.power,
             ..PendingEvents::default()
@@ -271,7 +280,10 @@ impl PendingEvents {
             _ => {}
         }
         let known = event.kind == EventKind::Pwre && event.ip != 0;
-        if known || address_source(event.kind).is_none() || self.events.len() >= MAX_PENDING {
+        if known
+            || event_that_gives_address(event.kind).is_none()
+            || self.events.len() >= MAX_PENDING
+        {
             return Some(event);
         }
         self.events.push(event);
@@ -282,7 +294,7 @@ impl PendingEvents {
     pub fn report_pending<S: Sink>(&mut self, by: Option<EventKind>, ip: u64, sink: &mut S) {
         for mut event in self.events.drain(..) {
             let has_number = matches!(event.kind, EventKind::BlockItem | EventKind::Evd);
-            if !has_number && address_source(event.kind) == by {
+            if !has_number && event_that_gives_address(event.kind) == by {
                 event.ip = ip;
                 self.power = matches!(event.kind, EventKind::Pwre)
                     .then_some(ip)
@@ -294,30 +306,30 @@ impl PendingEvents {
     }
 
     /// Keeps a MODE.TSX that applies at the next IP packet; it replaces one before it.
-    pub fn set_arriving(&mut self, event: Event) {
+    pub fn set_mode_tsx_of_next_ip(&mut self, event: Event) {
         self.arriving = Some(event);
     }
 
     /// Reports the MODE.TSX that applies at the IP packet.
-    pub fn report_arriving<S: Sink>(&mut self, ip: u64, sink: &mut S) {
+    pub fn report_mode_tsx_at_ip<S: Sink>(&mut self, ip: u64, sink: &mut S) {
         if let Some(event) = self.arriving.take() {
             sink.add_event(&Event { ip, ..event });
         }
     }
 
     /// Reports the pending events: the packets that would complete them are lost.
-    pub fn report_incomplete<S: Sink>(&mut self, sink: &mut S) {
+    pub fn report_incomplete_events<S: Sink>(&mut self, sink: &mut S) {
         self.report_pending(None, 0, sink);
-        self.report_arriving(0, sink);
+        self.report_mode_tsx_at_ip(0, sink);
         self.power = None;
     }
 }
 
 /// The mode that MODE.Exec names (Table 33-26).
-pub(super) fn mode_of(csl: bool, csd: bool) -> Mode {
+pub(super) fn mode_from_mode_exec(csl: bool, csd: bool) -> CodeMode {
     match (csl, csd) {
-        (true, _) => Mode::Bits64,
-        (false, true) => Mode::Bits32,
-        (false, false) => Mode::Bits16,
+        (true, _) => CodeMode::Bits64,
+        (false, true) => CodeMode::Bits32,
+        (false, false) => CodeMode::Bits16,
     }
 }

@@ -1,34 +1,34 @@
 //! Packet dispatch: applies one packet to the state of tracing, and handles the packets that move execution.
 //!
 //! `dispatch_packet` separates packets that mean the same everywhere (timing), packets within a PSB+, packets of a
-//! thread that is not decoded, and all others; `dispatch_flow` then chooses the handler of the packet type. A handler
-//! first completes what is pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by the state.
-//! It returns an error before it reports any instruction that the packet does not confirm; the caller then records the
-//! loss (`resynchronization`).
+//! thread that is not decoded, and all others; `dispatch_flow_packet` then chooses the handler of the packet type. A
+//! handler first completes what is pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by
+//! the state. It returns an error before it reports any instruction that the packet does not confirm; the caller then
+//! records the loss (`resynchronization`).
 
 use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
 use crate::code_cache::NodeEnd;
 use crate::coverage_ledger::ByteStatus;
-use crate::error::{Cause, FlowError};
+use crate::error::{ErrorCause, FlowError};
 use crate::event::EventKind;
 use crate::settings::Erratum;
 use crate::sink::{RunEnd, Sink};
-use rtit_packet::{Ip, Packet, PacketKind};
-use rtit_x86::Mode;
+use rtit_packet::{IpPayload, Packet, PacketKind};
+use rtit_x86::CodeMode;
 
 impl Decoder {
     pub(super) fn dispatch_packet<S: Sink>(
         &mut self,
         packet: &Packet,
         sink: &mut S,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), ErrorCause> {
         if matches!(
             self.state.tracing,
             TracingState::Lost { resume: true } | TracingState::Elsewhere
         ) {
             self.state
                 .deferred_tips
-                .note_packet(&packet.kind, self.state.last_ip);
+                .note_packet_while_lost(&packet.kind, self.state.last_ip);
         }
         if self.apply_timing_packet(&packet.kind, sink) {
             return Ok(());
@@ -51,18 +51,22 @@ impl Decoder {
                 | PacketKind::Fup(_)
         );
         if has_ip && self.state.pending_evd_types != 0 {
-            return Err(Cause::UnexpectedPacket {
+            return Err(ErrorCause::UnexpectedPacket {
                 name: packet.kind.name(),
             });
         }
-        let result = self.dispatch_flow(packet, sink);
+        let result = self.dispatch_flow_packet(packet, sink);
         if has_ip {
             self.state.instructions_past_ip = 0;
         }
         result
     }
 
-    fn dispatch_flow<S: Sink>(&mut self, packet: &Packet, sink: &mut S) -> Result<(), Cause> {
+    fn dispatch_flow_packet<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        sink: &mut S,
+    ) -> Result<(), ErrorCause> {
         let moves_execution = matches!(
             packet.kind,
             PacketKind::Tnt(_)
@@ -81,13 +85,15 @@ impl Decoder {
             PacketKind::Fup(_) => true,
             _ => moves_execution,
         };
-        if inside && self.state.has_pip_after_overflow && self.may_be_outside_ranges() {
+        if inside && self.state.has_pip_after_overflow && self.may_be_outside_filter_ranges() {
             self.state.has_pip_after_overflow = false;
             self.bind_pip_to_mov_cr3(sink);
         }
         match packet.kind {
             PacketKind::Fup(ip) => {
-                let ip = self.decompress_ip(ip).ok_or(Cause::NoIp { name: "FUP" })?;
+                let ip = self
+                    .decompress_ip(ip)
+                    .ok_or(ErrorCause::NoIp { name: "FUP" })?;
                 self.decode_fup(ip, sink)
             }
             PacketKind::Tnt(tnt) | PacketKind::Tnt64(tnt) => {
@@ -119,7 +125,7 @@ impl Decoder {
                 self.handle_trace_stop(sink);
                 Ok(())
             }
-            PacketKind::PsbEnd => Err(Cause::UnexpectedPacket { name: "PSBEND" }),
+            PacketKind::PsbEnd => Err(ErrorCause::UnexpectedPacket { name: "PSBEND" }),
             _ => {
                 self.flush_awaiting_fup(0, sink);
                 self.decode_informational_packet(packet, sink)
@@ -132,23 +138,23 @@ impl Decoder {
         match *kind {
             PacketKind::Pad => {}
             PacketKind::Cyc { cycles } => {
-                self.clock.apply_cyc(cycles);
+                self.clock.apply_cyc_packet(cycles);
                 self.clock.add_sample_if_enabled(self.packet_offset());
                 self.update_kernel_code(sink);
             }
             PacketKind::Mtc { ctc } => {
-                if self.clock.apply_mtc(ctc) {
+                if self.clock.apply_mtc_packet(ctc) {
                     self.resolve_ambiguity(false);
                 }
                 self.clock.add_sample_if_enabled(self.packet_offset());
                 self.update_kernel_code(sink);
             }
-            PacketKind::Tma { ctc, fast_counter } => self.clock.apply_tma(ctc, fast_counter),
+            PacketKind::Tma { ctc, fast_counter } => self.clock.apply_tma_packet(ctc, fast_counter),
             PacketKind::Tsc { tsc } => {
                 // cycles were not counted all the time if tracing was off
                 let counted =
                     self.state.psb_plus.is_some() && self.state.tracing != TracingState::Off;
-                self.clock.apply_tsc(tsc, !counted);
+                self.clock.apply_tsc_packet(tsc, !counted);
                 self.resolve_ambiguity(self.state.tracing == TracingState::Off);
                 self.clock.add_sample_if_enabled(self.packet_offset());
                 // within PSB+ execution is first followed up to the PSB
@@ -158,7 +164,7 @@ impl Decoder {
                 }
             }
             PacketKind::Cbr { ratio } => {
-                self.clock.apply_cbr(ratio);
+                self.clock.apply_cbr_packet(ratio);
                 self.clock.add_sample_if_enabled(self.packet_offset());
                 self.report_event(EventKind::Cbr, 0, ratio.into(), sink);
             }
@@ -177,7 +183,7 @@ impl Decoder {
     }
 
     /// Joins an IP payload with LastIP; `None` if it is suppressed (section 33.4.2.2).
-    pub(super) fn decompress_ip(&mut self, ip: Ip) -> Option<u64> {
+    pub(super) fn decompress_ip(&mut self, ip: IpPayload) -> Option<u64> {
         const LOW_48: u64 = (1 << 48) - 1;
         let last = self.state.last_ip;
         self.state.last_ip = match ip.ip_bytes {
@@ -197,8 +203,8 @@ impl Decoder {
         &mut self,
         results: (u64, u8),
         sink: &mut S,
-    ) -> Result<(), Cause> {
-        self.confirm_psb_on(sink);
+    ) -> Result<(), ErrorCause> {
+        self.confirm_tracing_enabled_by_psb_plus(sink);
         match self.state.tracing {
             TracingState::On => {
                 self.state.after_branch = true;
@@ -210,7 +216,7 @@ impl Decoder {
                 self.state.tracing = TracingState::Lost { resume: true };
                 Ok(())
             }
-            _ => Err(Cause::UnexpectedPacket { name: "TNT" }),
+            _ => Err(ErrorCause::UnexpectedPacket { name: "TNT" }),
         }
     }
 
@@ -218,8 +224,8 @@ impl Decoder {
         &mut self,
         ip: Option<u64>,
         sink: &mut S,
-    ) -> Result<(), Cause> {
-        self.confirm_psb_on(sink);
+    ) -> Result<(), ErrorCause> {
+        self.confirm_tracing_enabled_by_psb_plus(sink);
         let mode = self.take_announced_mode();
         let resumes = match self.state.tracing {
             TracingState::On | TracingState::Async { .. } => false,
@@ -234,9 +240,9 @@ impl Decoder {
                 self.interpreter.counts.add_erratum(Erratum::Skd010);
                 true
             }
-            _ => return Err(Cause::UnexpectedPacket { name: "TIP" }),
+            _ => return Err(ErrorCause::UnexpectedPacket { name: "TIP" }),
         };
-        let target = ip.ok_or(Cause::NoIp { name: "TIP" })?;
+        let target = ip.ok_or(ErrorCause::NoIp { name: "TIP" })?;
         self.state.after_branch = true;
         if resumes {
             self.resume_after_loss(target, mode, sink);
@@ -267,7 +273,7 @@ impl Decoder {
             return Ok(());
         }
         self.interpreter.apply_tip(sink, target, mode)?;
-        self.state.deferred_tips.count_followed(1);
+        self.state.deferred_tips.count_followed_tips(1);
         self.report_cr3_contradiction();
         if self.interpreter.is_running_undecoded_thread() {
             self.stop_following(sink);
@@ -279,15 +285,15 @@ impl Decoder {
         &mut self,
         ip: Option<u64>,
         sink: &mut S,
-    ) -> Result<(), Cause> {
-        if self.state.tracing == TracingState::On && !self.is_outside_ranges() {
-            return Err(Cause::UnexpectedPacket { name: "TIP.PGE" });
+    ) -> Result<(), ErrorCause> {
+        if self.state.tracing == TracingState::On && !self.is_outside_filter_ranges() {
+            return Err(ErrorCause::UnexpectedPacket { name: "TIP.PGE" });
         }
         if let TracingState::PsbOn { .. } = self.state.tracing {
             self.interpreter.counts.add_erratum(Erratum::Bdm70);
         }
         let mode = self.take_announced_mode();
-        let ip = ip.ok_or(Cause::NoIp { name: "TIP.PGE" })?;
+        let ip = ip.ok_or(ErrorCause::NoIp { name: "TIP.PGE" })?;
         if let TracingState::Async { ip } = self.state.tracing {
             self.interpreter.counts.asynchronous += 1;
             self.report_event(EventKind::AsyncDisabled, ip, 0, sink);
@@ -305,11 +311,11 @@ impl Decoder {
         &mut self,
         ip: Option<u64>,
         sink: &mut S,
-    ) -> Result<(), Cause> {
-        self.confirm_psb_on(sink);
+    ) -> Result<(), ErrorCause> {
+        self.confirm_tracing_enabled_by_psb_plus(sink);
         self.state.announced_mode = None;
         if let (TracingState::On | TracingState::Async { .. }, Err(cause)) =
-            (self.state.tracing, self.check_no_switch())
+            (self.state.tracing, self.check_no_thread_switch())
         {
             self.begin_loss_at_packet(cause, sink);
             self.state.disabled_ip = 0;
@@ -325,13 +331,13 @@ impl Decoder {
                 }
                 let (last, target) = match ip {
                     _ if stopped.is_some() => (stopped.unwrap_or(0), 0),
-                    None => self.interpreter.end_at_branch(sink)?,
-                    Some(ip) => (self.interpreter.end_at_target(sink, ip)?, ip),
+                    None => self.interpreter.end_tracing_at_branch(sink)?,
+                    Some(ip) => (self.interpreter.end_tracing_at_target(sink, ip)?, ip),
                 };
                 self.report_event(EventKind::Disabled, last, target, sink);
             }
             TracingState::Async { ip: at } => {
-                if self.vm_entry_disabled_tracing(at, ip, sink) {
+                if self.handle_vm_entry_that_disabled_tracing(at, ip, sink) {
                     self.state.tracing = TracingState::Off;
                     return Ok(());
                 }
@@ -344,7 +350,7 @@ impl Decoder {
                 }
             }
             TracingState::Overflow => self.interpreter.counts.add_erratum(Erratum::Apl11),
-            _ => return Err(Cause::UnexpectedPacket { name: "TIP.PGD" }),
+            _ => return Err(ErrorCause::UnexpectedPacket { name: "TIP.PGD" }),
         }
         self.state.disabled_ip = ip.unwrap_or(0);
         self.state.tracing = TracingState::Off;
@@ -353,7 +359,7 @@ impl Decoder {
 
     /// Returns the MOV CR3 that has just run if it stopped the trace: then both PIP and TIP.PGD belong to it. The
     /// TIP.PGD of most branches after it would have an IP.
-    fn find_disabling_mov_cr3(&mut self, target: Option<u64>) -> Result<Option<u64>, Cause> {
+    fn find_disabling_mov_cr3(&mut self, target: Option<u64>) -> Result<Option<u64>, ErrorCause> {
         let Some(ip) = self.state.last_mov_cr3.take() else {
             return Ok(None);
         };
@@ -367,21 +373,21 @@ impl Decoder {
                 | NodeEnd::Syscall
                 | NodeEnd::VmEntry
                 | NodeEnd::MovCr3,
-            ) => Err(Cause::MovCr3OrBranch { ip }),
+            ) => Err(ErrorCause::MovCr3OrBranch { ip }),
             _ => Ok(Some(ip)),
         }
     }
 
-    pub(super) fn decode_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Cause> {
+    pub(super) fn decode_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), ErrorCause> {
         let Some(AwaitingFup { mut event, purpose }) = self.state.awaiting_fup.take() else {
             return self.decode_async_event_fup(ip, sink);
         };
         event.ip = ip;
-        self.confirm_psb_on(sink);
+        self.confirm_tracing_enabled_by_psb_plus(sink);
         match self.state.tracing {
             TracingState::On => {
                 let abort = purpose == FupPurpose::Tsx { abort: true };
-                match self.run_to_fup(ip, abort, sink) {
+                match self.follow_to_fup_ip(ip, abort, sink) {
                     // an instruction of the loop emits its packets in every iteration
                     Ok(())
                         if abort
@@ -424,7 +430,7 @@ impl Decoder {
             }
             FupPurpose::Exec => {
                 if let Some(mode) = self.state.announced_mode.take() {
-                    self.set_mode(mode);
+                    self.set_operating_mode(mode);
                 }
             }
             FupPurpose::Tsx { abort: false } | FupPurpose::Address => {}
@@ -432,11 +438,11 @@ impl Decoder {
         Ok(())
     }
 
-    fn decode_async_event_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Cause> {
-        self.confirm_psb_on(sink);
+    fn decode_async_event_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), ErrorCause> {
+        self.confirm_tracing_enabled_by_psb_plus(sink);
         match self.state.tracing {
             TracingState::On => {
-                match self.run_to_fup(ip, false, sink) {
+                match self.follow_to_fup_ip(ip, false, sink) {
                     Ok(()) => self.report_unknown_repetitions(ip, sink),
                     Err(cause) => {
                         self.begin_loss_at_packet(cause, sink);
@@ -460,12 +466,17 @@ impl Decoder {
                 Ok(())
             }
             TracingState::Lost { resume: false } => Ok(()),
-            _ => Err(Cause::UnexpectedPacket { name: "FUP" }),
+            _ => Err(ErrorCause::UnexpectedPacket { name: "FUP" }),
         }
     }
 
     /// Follows execution up to the IP of a FUP.
-    fn run_to_fup<S: Sink>(&mut self, ip: u64, abort: bool, sink: &mut S) -> Result<(), Cause> {
+    fn follow_to_fup_ip<S: Sink>(
+        &mut self,
+        ip: u64,
+        abort: bool,
+        sink: &mut S,
+    ) -> Result<(), ErrorCause> {
         self.interpreter.expect_no_pending_results()?;
         // the transfer before an abort may have a wrong target: nothing from there on has run
         if abort
@@ -486,7 +497,7 @@ impl Decoder {
         let offset = self.packet_offset();
         if let Some(loop_body) = self.interpreter.loop_body() {
             let instructions = loop_body.len() as u32;
-            let cause = Cause::Repeats { ip, instructions };
+            let cause = ErrorCause::Repeats { ip, instructions };
             self.ledger
                 .record_harmless_error(offset, FlowError { offset, cause });
             sink.note_unknown_repetitions(&loop_body);
@@ -494,7 +505,7 @@ impl Decoder {
     }
 
     pub(super) fn handle_overflow<S: Sink>(&mut self, sink: &mut S) {
-        self.begin_loss_at_packet(Cause::Overflow, sink);
+        self.begin_loss_at_packet(ErrorCause::Overflow, sink);
         self.clock.invalidate_cycle_counts();
         self.clock.add_sample_if_enabled(self.packet_offset());
         self.report_event(EventKind::Overflow, 0, 0, sink);
@@ -502,7 +513,7 @@ impl Decoder {
     }
 
     pub(super) fn handle_trace_stop<S: Sink>(&mut self, sink: &mut S) {
-        self.confirm_psb_on(sink);
+        self.confirm_tracing_enabled_by_psb_plus(sink);
         let ip = match self.state.tracing {
             TracingState::Off => self.state.disabled_ip,
             TracingState::On => self.interpreter.next_instruction_address(),
@@ -514,7 +525,7 @@ impl Decoder {
         self.state.tracing = TracingState::Off;
     }
 
-    pub(super) fn set_mode(&mut self, mode: Mode) {
+    pub(super) fn set_operating_mode(&mut self, mode: CodeMode) {
         if self.interpreter.mode != mode {
             let here = self.interpreter.next_instruction_address();
             self.interpreter

@@ -8,20 +8,20 @@
 use super::table_driven::FastPathResult;
 use super::{Decoder, TracingState};
 use crate::backpressure::BackpressureSink;
-use crate::error::Cause;
+use crate::error::ErrorCause;
 use crate::sink::{RunEnd, Sink};
 use crate::stream_decoder::StreamWindow;
 use crate::time::ScanPosition;
-use rtit_packet::{Kind, Packet, PacketKind, Scanner};
+use rtit_packet::{Kind, Packet, PacketKind, PacketScanner};
 
 const LOOK_AHEAD: usize = 32;
 
 /// Whether the next packet but timing is a TraceStop.
-fn must_stop_before_next_packet(packet: &Packet, stream: StreamWindow<'_>) -> bool {
-    let from = packet.end().saturating_sub(stream.base);
+fn is_followed_by_trace_stop(packet: &Packet, stream: StreamWindow<'_>) -> bool {
+    let from = packet.end_offset().saturating_sub(stream.base);
     // what is looked at is there in any window
     let to = stream.bytes.len().min(from + LOOK_AHEAD);
-    let mut scanner = Scanner::new(stream.bytes.get(from..to).unwrap_or(&[]));
+    let mut scanner = PacketScanner::new(stream.bytes.get(from..to).unwrap_or(&[]));
     let next = std::iter::from_fn(|| scanner.next()).find(|packet| {
         !packet.as_ref().is_ok_and(|packet| {
             matches!(
@@ -36,13 +36,13 @@ fn must_stop_before_next_packet(packet: &Packet, stream: StreamWindow<'_>) -> bo
 impl Decoder {
     /// Decodes until the sink is full or the window or the stream ends; false if the stream has ended or was cancelled
     /// (`CancellationToken`). `stream` is that of `new`, or a later window that begins at or before `position`.
-    pub fn decode<S: Sink>(&mut self, stream: StreamWindow<'_>, sink: &mut S) -> bool {
-        self.decode_until(stream, usize::MAX, sink)
+    pub fn decode_window<S: Sink>(&mut self, stream: StreamWindow<'_>, sink: &mut S) -> bool {
+        self.decode_until_offset(stream, usize::MAX, sink)
     }
 
-    /// As `decode`, but also pauses at the first packet at or after `offset`, where a scheduling interval may begin,
-    /// and where the ledger of a part is full.
-    pub fn decode_until<S: Sink>(
+    /// As `decode_window`, but also pauses at the first packet at or after `offset`, where a scheduling interval may
+    /// begin, and where the ledger of a part is full.
+    pub fn decode_until_offset<S: Sink>(
         &mut self,
         stream: StreamWindow<'_>,
         offset: usize,
@@ -53,7 +53,7 @@ impl Decoder {
         }
         if !self
             .deferred_calls
-            .deliver(sink, false, &mut self.interpreter.cancellation)
+            .deliver_to_sink(sink, false, &mut self.interpreter.cancellation)
         {
             return true;
         }
@@ -65,13 +65,13 @@ impl Decoder {
         };
         let continues = self.decode_packets(stream, offset, &mut bounded_sink);
         if self.state.is_at_end {
-            deferred_calls.deliver(sink, true, &mut self.interpreter.cancellation);
+            deferred_calls.deliver_to_sink(sink, true, &mut self.interpreter.cancellation);
         }
         self.deferred_calls = deferred_calls;
         continues
     }
 
-    /// Does as `decode_until`, when no calls are deferred.
+    /// Does as `decode_until_offset`, when no calls are deferred.
     fn decode_packets<S: Sink>(
         &mut self,
         stream: StreamWindow<'_>,
@@ -81,20 +81,20 @@ impl Decoder {
         if self.state.is_searching_psb && !self.search_psb(stream) {
             return true;
         }
-        let offset = offset.min(stream.limit());
-        let mut scanner = Scanner::within(stream.bytes, stream.base, self.state.position);
-        scanner.set_block(self.state.block);
-        if !self.clock.begun && scanner.position() < offset {
+        let offset = offset.min(stream.packet_start_limit());
+        let mut scanner = PacketScanner::for_window(stream.bytes, stream.base, self.state.position);
+        scanner.set_block_item_size(self.state.block);
+        if !self.clock.begun && scanner.next_packet_offset() < offset {
             self.clock.begin_stream(&ScanPosition {
                 stream,
-                offset: scanner.position() as u64,
+                offset: scanner.next_packet_offset() as u64,
                 block: self.state.block,
                 in_psb_plus: false,
                 off: false,
             });
         }
         while !sink.is_full()
-            && scanner.position() < offset
+            && scanner.next_packet_offset() < offset
             && !self.state.is_searching_psb
             && !self.ledger.is_full()
             && !self.interpreter.cancellation.is_cancelled()
@@ -110,12 +110,12 @@ impl Decoder {
                     }
                 }
             }
-            let block = scanner.block();
+            let block = scanner.block_item_size();
             let in_block = block.is_some();
             match scanner.next() {
                 Some(Ok(packet)) if self.must_pause_before(&packet) => {
                     scanner.seek_to(packet.offset);
-                    scanner.set_block(block);
+                    scanner.set_block_item_size(block);
                     break;
                 }
                 Some(Ok(packet))
@@ -124,22 +124,22 @@ impl Decoder {
                 Some(Ok(packet)) => {
                     let row = packet.kind.kind().declaration();
                     if in_block && !row.in_block {
-                        let cause = Cause::InBlock { name: row.name };
+                        let cause = ErrorCause::InBlock { name: row.name };
                         self.begin_loss(packet.offset as u64, cause, sink);
                     }
                     if packet.kind.kind() == Kind::Cyc {
-                        self.look_ahead(0, packet.offset, block, stream);
+                        self.look_ahead_before_cyc(0, packet.offset, block, stream);
                     }
                     self.tracestop_follows = self.state.last_mov_cr3.is_some()
-                        && must_stop_before_next_packet(&packet, stream);
+                        && is_followed_by_trace_stop(&packet, stream);
                     self.decode_packet(&packet, sink);
                 }
                 Some(Err(error)) => {
                     let cut = error.is_truncated();
                     let cause = if cut {
-                        Cause::CutPacket
+                        ErrorCause::CutPacket
                     } else {
-                        Cause::Packet(error)
+                        ErrorCause::Packet(error)
                     };
                     self.begin_loss(error.offset() as u64, cause, sink);
                     if cut {
@@ -155,14 +155,14 @@ impl Decoder {
             }
         }
         self.interpreter.report_transition_counts(sink);
-        self.state.position = scanner.position();
-        self.state.block = scanner.block();
+        self.state.position = scanner.next_packet_offset();
+        self.state.block = scanner.block_item_size();
         !self.state.is_at_end && !self.interpreter.cancellation.is_cancelled()
     }
 
-    /// Before a CYC at `offset`; see `EstimatedClock::look_ahead`.
+    /// Before a CYC at `offset`; see `EstimatedClock::look_ahead_to_next_time`.
     #[inline]
-    pub(super) fn look_ahead(
+    pub(super) fn look_ahead_before_cyc(
         &mut self,
         uncounted: u64,
         offset: usize,
@@ -170,7 +170,7 @@ impl Decoder {
         stream: StreamWindow<'_>,
     ) {
         let offset = offset as u64;
-        if self.clock.looks_ahead(offset) {
+        if self.clock.needs_lookahead_before_cyc(offset) {
             let here = ScanPosition {
                 stream,
                 offset,
@@ -178,7 +178,7 @@ impl Decoder {
                 in_psb_plus: self.state.psb_plus.is_some(),
                 off: self.state.tracing == TracingState::Off,
             };
-            self.clock.look_ahead(uncounted, &here);
+            self.clock.look_ahead_to_next_time(uncounted, &here);
         }
     }
 
@@ -192,9 +192,9 @@ impl Decoder {
 
     fn finish_stream<S: Sink>(&mut self, length: u64, sink: &mut S) {
         self.flush_awaiting_fup(0, sink);
-        self.state.pending_events.report_incomplete(sink);
+        self.state.pending_events.report_incomplete_events(sink);
         sink.end_run(RunEnd::EndOfStream, length);
-        self.ledger.finish(length);
+        self.ledger.finish_ledger(length);
         self.state.is_at_end = true;
     }
 
@@ -205,14 +205,14 @@ impl Decoder {
         &mut self,
         stream: StreamWindow<'_>,
         until: usize,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         sink: &mut S,
     ) -> bool {
-        let start = Scanner::position(scanner);
-        if scanner.block().is_some() {
+        let start = PacketScanner::next_packet_offset(scanner);
+        if scanner.block_item_size().is_some() {
             return false;
         }
-        self.set_packet(start as u64);
+        self.set_current_packet(start as u64);
         let mut at = start;
         let bytes = start.checked_sub(stream.base);
         for &byte in bytes.and_then(|at| stream.bytes.get(at..)).unwrap_or(&[]) {
@@ -236,7 +236,7 @@ impl Decoder {
             self.interpreter.counts.add_packets(Kind::Tnt, packets);
             self.state.after_branch = true;
             self.state.instructions_past_ip = 0;
-            self.interpreter.keep_within_limit();
+            self.interpreter.keep_cache_within_limit();
             scanner.seek_to(at);
         }
         at > start
@@ -245,9 +245,9 @@ impl Decoder {
     #[inline]
     fn decode_packet<S: Sink>(&mut self, packet: &Packet, sink: &mut S) {
         let offset = packet.offset as u64;
-        self.set_packet(offset);
+        self.set_current_packet(offset);
         self.interpreter.counts.add_packets(packet.kind.kind(), 1);
-        self.interpreter.keep_within_limit();
+        self.interpreter.keep_cache_within_limit();
         sink.begin_packet(offset);
         let result = self.dispatch_packet(packet, sink);
         if let Err(cause) = result {
@@ -261,7 +261,7 @@ impl Decoder {
             }
         }
         if self.interpreter.selector.next_interval_start() != u64::MAX
-            || self.interpreter.selector.intervals_begun() != self.ambiguous.intervals_begun
+            || self.interpreter.selector.begun_interval_count() != self.ambiguous.intervals_begun
         {
             self.track_ambiguity(packet);
         }

@@ -4,17 +4,17 @@
 //! the PSB. If they agree, the stream is exact from there on. If not, the ledger gets the error, and the PSB+ wins: it
 //! is what the processor reported.
 
-use super::informational_packets::mode_of;
+use super::informational_packets::mode_from_mode_exec;
 use super::resynchronization::DeferredTips;
 use super::{Decoder, PsbPlus, TracingState};
 use crate::coverage_ledger::ByteStatus;
-use crate::error::{Cause, FlowError};
+use crate::error::{ErrorCause, FlowError};
 use crate::event::EventKind;
 use crate::sink::{RunEnd, Sink};
 use rtit_packet::{Packet, PacketKind};
 
 impl Decoder {
-    pub(super) fn begin_psb_plus<S: Sink>(&mut self, sink: &mut S) -> Result<(), Cause> {
+    pub(super) fn begin_psb_plus<S: Sink>(&mut self, sink: &mut S) -> Result<(), ErrorCause> {
         self.flush_awaiting_fup(0, sink);
         if let Err(cause) = self.interpreter.expect_no_pending_results() {
             self.begin_loss_at_packet(cause, sink);
@@ -35,22 +35,24 @@ impl Decoder {
         &mut self,
         packet: &Packet,
         sink: &mut S,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), ErrorCause> {
         let Some(mut psb_plus) = self.state.psb_plus else {
             return Ok(());
         };
         match packet.kind {
             PacketKind::Fup(ip) => psb_plus.ip = self.decompress_ip(ip),
-            PacketKind::ModeExec { csl, csd, .. } => psb_plus.mode = Some(mode_of(csl, csd)),
+            PacketKind::ModeExec { csl, csd, .. } => {
+                psb_plus.mode = Some(mode_from_mode_exec(csl, csd))
+            }
             PacketKind::ModeTsx { in_tx, .. } => psb_plus.in_transaction = Some(in_tx),
             PacketKind::Trig { .. } => self.decode_informational_packet(packet, sink)?,
             PacketKind::Pip { nr, cr3 } => {
-                if self.note_paging(cr3, nr) {
+                if self.apply_pip_payload(cr3, nr) {
                     self.report_event(EventKind::Paging, 0, cr3 | u64::from(nr), sink);
                 }
             }
             PacketKind::Vmcs { pointer } => {
-                if self.note_vmcs(pointer) {
+                if self.apply_vmcs_pointer(pointer) {
                     self.report_event(EventKind::Vmcs, 0, pointer, sink);
                 }
             }
@@ -61,10 +63,10 @@ impl Decoder {
             }
             PacketKind::PsbEnd => {
                 self.state.psb_plus = None;
-                self.end_psb_plus(psb_plus, packet.end() as u64, sink);
+                self.end_psb_plus(psb_plus, packet.end_offset() as u64, sink);
                 return Ok(());
             }
-            other => return Err(Cause::UnexpectedPacket { name: other.name() }),
+            other => return Err(ErrorCause::UnexpectedPacket { name: other.name() }),
         }
         self.state.psb_plus = Some(psb_plus);
         Ok(())
@@ -75,7 +77,7 @@ impl Decoder {
         self.state.instructions_past_ip = 0;
         // events and runs up to the PSB have its offset
         let psb_end = std::mem::replace(&mut self.interpreter.packet.offset, psb_plus.offset);
-        self.confirm_psb_on(sink);
+        self.confirm_tracing_enabled_by_psb_plus(sink);
         // a PSB never comes within a compound event; only a processor that waits for a SIPI has ended it without a
         // packet
         if let TracingState::Async { ip } = self.state.tracing {
@@ -83,7 +85,7 @@ impl Decoder {
                 self.report_event(EventKind::AsyncDisabled, ip, 0, sink);
                 self.interpreter.counts.asynchronous += 1;
             } else {
-                let cause = Cause::UnexpectedPacket { name: "PSB" };
+                let cause = ErrorCause::UnexpectedPacket { name: "PSB" };
                 self.begin_loss(psb_plus.offset, cause, sink);
             }
         }
@@ -102,7 +104,7 @@ impl Decoder {
             self.interpreter
                 .advance_code_to(self.clock.estimate_by_rate(), sink);
             if let Some(mode) = psb_plus.mode {
-                self.set_mode(mode);
+                self.set_operating_mode(mode);
             }
             return;
         }
@@ -110,7 +112,7 @@ impl Decoder {
             && self.ledger.current_status() == ByteStatus::Exact;
         if let (true, Some(ip), Some(mode)) = (followed, psb_plus.ip, psb_plus.mode) {
             if mode != self.interpreter.mode {
-                self.begin_loss(psb_plus.offset, Cause::OtherMode { ip }, sink);
+                self.begin_loss(psb_plus.offset, ErrorCause::OtherMode { ip }, sink);
                 self.state.tracing = TracingState::Lost { resume: false };
                 return;
             }
@@ -120,15 +122,15 @@ impl Decoder {
                 if self.interpreter.advance_to_ip(sink, ip).is_ok() {
                     self.report_unknown_repetitions(ip, sink);
                 } else {
-                    self.begin_loss(psb_plus.offset, Cause::Seam { ip }, sink);
+                    self.begin_loss(psb_plus.offset, ErrorCause::Seam { ip }, sink);
                     self.resume_at_psb(ip, psb_end, sink);
                     self.ledger.enter_status(end, ByteStatus::Exact);
                 }
                 self.state.tracing = TracingState::On;
             }
-            (TracingState::On, None) if self.is_outside_ranges() => {}
+            (TracingState::On, None) if self.is_outside_filter_ranges() => {}
             (TracingState::On, None) => {
-                self.begin_loss(psb_plus.offset, Cause::OffUnannounced, sink);
+                self.begin_loss(psb_plus.offset, ErrorCause::OffUnannounced, sink);
                 self.state.tracing = TracingState::Off;
             }
             (TracingState::Off, Some(ip)) => {
@@ -159,12 +161,12 @@ impl Decoder {
             self.state.in_transaction = Some(in_transaction);
         }
         self.report_event(EventKind::Psb, psb_plus.ip.unwrap_or(0), 0, sink);
-        self.interpreter.reset();
+        self.interpreter.reset_return_stack_and_tnt();
         self.interpreter
             .advance_code_to(self.clock.estimate_by_rate(), sink);
         self.interpreter.enter_space(true);
         if let Some(mode) = psb_plus.mode {
-            self.set_mode(mode);
+            self.set_operating_mode(mode);
         }
         if !ours {
             self.stop_following(sink);
@@ -172,12 +174,12 @@ impl Decoder {
     }
 
     /// A PSB+ turned tracing on, and no TIP.PGE came (erratum BDM70 puts a FUP into the PSB+ before one): it was on.
-    pub(super) fn confirm_psb_on<S: Sink>(&mut self, sink: &mut S) {
+    pub(super) fn confirm_tracing_enabled_by_psb_plus<S: Sink>(&mut self, sink: &mut S) {
         let TracingState::PsbOn { unannounced } = self.state.tracing else {
             return;
         };
         if let Some(offset) = unannounced {
-            let cause = Cause::OnUnannounced {
+            let cause = ErrorCause::OnUnannounced {
                 ip: self.interpreter.next_instruction_address(),
             };
             sink.end_run(RunEnd::Lost, offset);

@@ -22,12 +22,12 @@
 //! TIPs, by `ENOUGH_TIPS` TIPs since the last PSB of which none was deferred. They are counted from the PSB on so that
 //! decoders that start at different PSBs agree.
 
-use rtit_packet::{find_psb, PacketKind, Scanner};
-use rtit_x86::Mode;
+use rtit_packet::{find_psb, PacketKind, PacketScanner};
+use rtit_x86::CodeMode;
 
 use super::{Decoder, TracingState};
 use crate::coverage_ledger::ByteStatus;
-use crate::error::{Cause, ErrorClass, FlowError};
+use crate::error::{ErrorCause, ErrorClass, FlowError};
 use crate::event::{Event, EventKind};
 use crate::sink::{RunEnd, Sink};
 use crate::stream_decoder::StreamWindow;
@@ -47,13 +47,13 @@ pub(super) struct DeferredTips {
 }
 
 impl DeferredTips {
-    pub fn count_followed(&mut self, tips: u64) {
+    pub fn count_followed_tips(&mut self, tips: u64) {
         let all = u64::from(self.followed).saturating_add(tips);
         self.followed = all.min(ENOUGH_TIPS.into()) as u8;
     }
 
     /// Notes the next packet while the position is lost.
-    pub fn note_packet(&mut self, packet: &PacketKind, last_ip: u64) {
+    pub fn note_packet_while_lost(&mut self, packet: &PacketKind, last_ip: u64) {
         self.last_ip = last_ip;
         self.after_tnt = match packet {
             PacketKind::Tnt(_) | PacketKind::Tnt64(_) => true,
@@ -63,7 +63,7 @@ impl DeferredTips {
     }
 
     /// Whether a TIP to `target` may be a deferred one. `defers_tips`: the stream has had deferred TIPs.
-    pub fn may_be_deferred(&self, target: u64, defers_tips: bool) -> bool {
+    pub fn may_tip_be_deferred(&self, target: u64, defers_tips: bool) -> bool {
         let is_near = (self.last_ip ^ target) >> 63 == 0;
         self.after_tnt && is_near && (defers_tips || self.followed < ENOUGH_TIPS)
     }
@@ -71,17 +71,17 @@ impl DeferredTips {
 
 impl Decoder {
     /// Records `cause` as the beginning of a loss and enters the state `Lost`.
-    pub(super) fn begin_loss<S: Sink>(&mut self, offset: u64, cause: Cause, sink: &mut S) {
+    pub(super) fn begin_loss<S: Sink>(&mut self, offset: u64, cause: ErrorCause, sink: &mut S) {
         self.flush_awaiting_fup(0, sink);
-        self.state.pending_events.report_incomplete(sink);
+        self.state.pending_events.report_incomplete_events(sink);
         sink.end_run(RunEnd::Lost, offset);
         self.ledger.record_loss(offset, FlowError { offset, cause });
-        let (ip, value) = (cause.value(), cause.class() as u64);
+        let (ip, value) = (cause.bad_value(), cause.error_class() as u64);
         if self.state.tracing != TracingState::Elsewhere {
             let event = self.new_event(EventKind::Error, ip, value);
             sink.add_event(&Event { offset, ..event });
         }
-        let class = cause.class();
+        let class = cause.error_class();
         let code_may_differ = self.interpreter.next_instruction_address() >> 63 != 0
             || self.interpreter.selector.has_schedule();
         let packets_are_whole = match class {
@@ -97,11 +97,11 @@ impl Decoder {
         self.state.psb_plus = None;
         self.state.pending_evd_types = 0;
         self.state.announced_mode = None;
-        self.interpreter.reset();
+        self.interpreter.reset_return_stack_and_tnt();
     }
 
     /// As `begin_loss`, at the current packet.
-    pub(super) fn begin_loss_at_packet<S: Sink>(&mut self, cause: Cause, sink: &mut S) {
+    pub(super) fn begin_loss_at_packet<S: Sink>(&mut self, cause: ErrorCause, sink: &mut S) {
         self.begin_loss(self.packet_offset(), cause, sink);
     }
 
@@ -109,11 +109,11 @@ impl Decoder {
     pub(super) fn may_be_deferred_tip(&self, target: u64) -> bool {
         self.state
             .deferred_tips
-            .may_be_deferred(target, self.interpreter.defers_tips())
+            .may_tip_be_deferred(target, self.interpreter.defers_tips())
     }
 
     /// Continues at `ip` after a loss.
-    pub(super) fn resume_after_loss<S: Sink>(&mut self, ip: u64, mode: Mode, sink: &mut S) {
+    pub(super) fn resume_after_loss<S: Sink>(&mut self, ip: u64, mode: CodeMode, sink: &mut S) {
         self.ledger
             .enter_status(self.packet_offset(), ByteStatus::Resumed);
         self.start_execution_at(ip, mode, EventKind::Resumed, sink);
@@ -123,7 +123,7 @@ impl Decoder {
     pub(super) fn start_execution_at<S: Sink>(
         &mut self,
         ip: u64,
-        mode: Mode,
+        mode: CodeMode,
         kind: EventKind,
         sink: &mut S,
     ) {
@@ -131,7 +131,7 @@ impl Decoder {
         self.instructions_at_overflow_fup = None;
         self.state.disabled_ip = 0;
         self.state.deferred_tips.after_tnt = false;
-        self.interpreter.reset();
+        self.interpreter.reset_return_stack_and_tnt();
         self.interpreter
             .advance_code_to(self.clock.estimate_by_rate(), sink);
         self.interpreter
@@ -144,14 +144,14 @@ impl Decoder {
             self.stop_following(sink);
             return;
         }
-        self.restore_status();
+        self.end_undecoded_span();
         self.interpreter.enter_space(true);
         self.interpreter
             .update_kernel_code(self.interpreter.packet.now, sink);
         self.report_cr3_contradiction();
         self.interpreter.mode = mode;
         self.state.tracing = TracingState::On;
-        self.state.pending_events.report_arriving(ip, sink);
+        self.state.pending_events.report_mode_tsx_at_ip(ip, sink);
         self.report_event(kind, ip, 0, sink);
     }
 
@@ -171,10 +171,13 @@ impl Decoder {
             self.state.position.saturating_sub(stream.base),
         );
         let found = found.map(|at| at + stream.base);
-        self.state.is_searching_psb = !stream.last && found.is_none_or(|at| at >= stream.limit());
+        self.state.is_searching_psb =
+            !stream.last && found.is_none_or(|at| at >= stream.packet_start_limit());
         self.state.position = match found {
             Some(at) if !self.state.is_searching_psb => at,
-            _ if self.state.is_searching_psb => self.state.position.max(stream.limit()),
+            _ if self.state.is_searching_psb => {
+                self.state.position.max(stream.packet_start_limit())
+            }
             _ => stream.end(),
         };
         !self.state.is_searching_psb
@@ -185,12 +188,12 @@ impl Decoder {
         &mut self,
         offset: usize,
         stream: StreamWindow<'_>,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
     ) {
         self.clock.invalidate_cycle_counts();
         self.state.position = offset;
         self.search_psb(stream);
-        scanner.set_block(None);
+        scanner.set_block_item_size(None);
         scanner.seek_to(self.state.position);
     }
 }

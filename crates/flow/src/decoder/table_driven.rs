@@ -14,7 +14,7 @@ use crate::transitions::{
     tnt_outcomes, DecodeCursor, InstructionMixSum, NodeKey, StopReason, TimingEntry, TransitionLog,
     MAX_SUMMED, READ_AHEAD,
 };
-use rtit_packet::{Kind, Scanner};
+use rtit_packet::{Kind, PacketScanner};
 
 /// Limit of entries in the log.
 const MAX_LOG: usize = 1 << 13;
@@ -51,16 +51,16 @@ impl Decoder {
         &mut self,
         stream: StreamWindow<'_>,
         until: usize,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut PacketScanner<'_>,
         sink: &mut S,
     ) -> FastPathResult {
-        if scanner.block().is_some()
+        if scanner.block_item_size().is_some()
             || !self.can_use_transitions()
             || !self.interpreter.transitions.prepare_for_sink(S::NEEDS)
         {
             return FastPathResult::Disallowed;
         }
-        let position = Scanner::position(scanner);
+        let position = PacketScanner::next_packet_offset(scanner);
         let bytes = position.checked_sub(stream.base);
         let Some(bytes) = bytes.and_then(|at| stream.bytes.get(at..)) else {
             return FastPathResult::NotHandled;
@@ -102,13 +102,16 @@ impl Decoder {
         if (cursor.offset as u64 - cursor.non_tnt_bytes) + cursor.tip_count != 0 {
             self.state.after_branch = true;
             self.state.instructions_past_ip = 0;
-            self.state.deferred_tips.count_followed(cursor.tip_count);
+            self.state
+                .deferred_tips
+                .count_followed_tips(cursor.tip_count);
         }
-        self.interpreter.set_node(cursor.node.node_index());
+        self.interpreter
+            .set_position_to_node(cursor.node.node_index());
         self.deliver_transition_log(position, &cursor, stream, sink);
         scanner.seek_to(position + cursor.offset);
         if let Some(results) = remaining {
-            self.set_packet((position + cursor.offset - 1) as u64);
+            self.set_current_packet((position + cursor.offset - 1) as u64);
             sink.begin_packet(self.interpreter.packet.offset);
             if let Err(cause) = self.interpreter.apply_tnt(sink, results) {
                 self.begin_loss_at_packet(cause, sink);
@@ -118,7 +121,7 @@ impl Decoder {
         interpreter
             .transitions
             .enforce_limits(&interpreter.code, cursor.offset);
-        self.interpreter.keep_within_limit();
+        self.interpreter.keep_cache_within_limit();
         FastPathResult::Decoded
     }
 
@@ -148,7 +151,7 @@ impl Decoder {
                 }
                 _ => MAX_LOG,
             };
-            let exit = transitions.decode(
+            let exit = transitions.decode_packets(
                 S::HAS_PACKET_OFFSETS,
                 &mut interpreter.stack,
                 bytes,
@@ -235,7 +238,7 @@ impl Decoder {
                 let offset = base as u64 + u64::from(at);
                 if !TimingEntry::is_timing(entry) {
                     let weight = visits.instruction_mix(entry);
-                    weights.add(weight);
+                    weights.add_mix(weight);
                     logged[count] = LoggedTransition {
                         number: entry,
                         offset,
@@ -248,21 +251,22 @@ impl Decoder {
                     continue;
                 }
                 if entry & TimingEntry::CYC != 0 {
-                    if self.clock.looks_ahead(offset) {
-                        self.clock.look_ahead(0, &here(offset));
+                    if self.clock.needs_lookahead_before_cyc(offset) {
+                        self.clock.look_ahead_to_next_time(0, &here(offset));
                     }
-                    self.clock.apply_cyc(u64::from(entry & !TimingEntry::CYC));
+                    self.clock
+                        .apply_cyc_packet(u64::from(entry & !TimingEntry::CYC));
                 } else {
-                    self.clock.apply_mtc(entry as u8);
+                    self.clock.apply_mtc_packet(entry as u8);
                 }
                 self.clock.add_sample_if_enabled(offset);
                 time = self.clock.row_time();
             }
-            weights.add_to(&mut interpreter.counts);
+            weights.add_sum_to_counts(&mut interpreter.counts);
             if S::NEEDS == SinkNeeds::Order {
                 sink.take_transitions(&TransitionLog {
                     logged: &logged[..count],
-                    generation: transitions.generation(),
+                    generation: transitions.transition_generation(),
                     code: &interpreter.code,
                     visits,
                 });
@@ -270,12 +274,13 @@ impl Decoder {
         }
         if cursor.unlogged_cycles != 0 {
             let end = (base + cursor.offset) as u64;
-            if self.clock.looks_ahead(end) {
-                self.clock.look_ahead(cursor.unlogged_cycles, &here(end));
+            if self.clock.needs_lookahead_before_cyc(end) {
+                self.clock
+                    .look_ahead_to_next_time(cursor.unlogged_cycles, &here(end));
             }
-            self.clock.apply_cyc(cursor.unlogged_cycles);
+            self.clock.apply_cyc_packet(cursor.unlogged_cycles);
         }
         interpreter.transitions.log.clear();
-        interpreter.set_time(before);
+        interpreter.set_instruction_time(before);
     }
 }

@@ -2,8 +2,9 @@
 //! decoded.
 //!
 //! A thread switch happens in the kernel, so that an interval begins where execution next enters from elsewhere: at a
-//! TIP.PGE, a far transfer or a PSB+ (`Spaces::add_interval`). User code that continues across the start of an interval
-//! contradicts the schedule. Decoding pauses where an interval may begin, so that no batch mixes threads.
+//! TIP.PGE, a far transfer or a PSB+ (`AddressSpaces::add_scheduling_interval`). User code that continues across the
+//! start of an interval contradicts the schedule. Decoding pauses where an interval may begin, so that no batch mixes
+//! threads.
 //!
 //! # Ambiguous positions
 //!
@@ -11,17 +12,17 @@
 //! next packet with a time gives one after it, the code may belong to the thread before or after the switch. It is
 //! reported for the thread before, and the ledger gets a remark (`Cause::AmbiguousThread`).
 
-use super::informational_packets::mode_of;
+use super::informational_packets::mode_from_mode_exec;
 use super::{Decoder, TracingState};
 use crate::coverage_ledger::ByteStatus;
-use crate::error::{Cause, FlowError};
+use crate::error::{ErrorCause, FlowError};
 use crate::sink::{RunEnd, Sink};
 use rtit_packet::{Packet, PacketKind};
 
 impl Decoder {
     /// Number of scheduling intervals that have begun.
-    pub fn intervals_begun(&self) -> usize {
-        self.interpreter.selector.intervals_begun()
+    pub fn begun_interval_count(&self) -> usize {
+        self.interpreter.selector.begun_interval_count()
     }
 
     /// The intervals in which anything ran, in order; 0 is the time before the first.
@@ -53,19 +54,19 @@ impl Decoder {
     /// Stops following: the current thread is not decoded.
     pub(super) fn stop_following<S: Sink>(&mut self, sink: &mut S) {
         sink.end_run(RunEnd::Cut, self.packet_offset());
-        self.state.pending_events.report_incomplete(sink);
+        self.state.pending_events.report_incomplete_events(sink);
         if self.ledger.current_status() != ByteStatus::Elsewhere {
             self.state.status_before = self.ledger.current_status();
             self.ledger
                 .enter_status(self.packet_offset(), ByteStatus::Elsewhere);
         }
-        self.interpreter.reset();
+        self.interpreter.reset_return_stack_and_tnt();
         self.state.deferred_tips.after_tnt = false;
         self.state.tracing = TracingState::Elsewhere;
     }
 
     /// Ends the span that `stop_following` began.
-    pub(super) fn restore_status(&mut self) {
+    pub(super) fn end_undecoded_span(&mut self) {
         if self.ledger.current_status() == ByteStatus::Elsewhere {
             self.ledger
                 .enter_status(self.packet_offset(), self.state.status_before);
@@ -77,7 +78,7 @@ impl Decoder {
         &mut self,
         packet: &Packet,
         sink: &mut S,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), ErrorCause> {
         match packet.kind {
             PacketKind::TipPge(ip) => {
                 let ip = self.decompress_ip(ip);
@@ -107,13 +108,13 @@ impl Decoder {
                 self.state.tracing = TracingState::Off;
             }
             PacketKind::Pip { nr, cr3 } => {
-                self.note_paging(cr3, nr);
+                self.apply_pip_payload(cr3, nr);
             }
             PacketKind::Vmcs { pointer } => {
-                self.note_vmcs(pointer);
+                self.apply_vmcs_pointer(pointer);
             }
             PacketKind::ModeExec { csl, csd, .. } => {
-                self.state.announced_mode = Some(mode_of(csl, csd))
+                self.state.announced_mode = Some(mode_from_mode_exec(csl, csd))
             }
             PacketKind::ModeTsx { in_tx, .. } => self.state.in_transaction = Some(in_tx),
             _ => {}
@@ -126,51 +127,54 @@ impl Decoder {
         let offset = self.packet_offset();
         if let Some(cr3) = self.interpreter.selector.take_cr3_contradiction() {
             let status = self.ledger.current_status();
-            let cause = Cause::OtherProcess { cr3 };
+            let cause = ErrorCause::OtherProcess { cr3 };
             self.ledger.record_loss(offset, FlowError { offset, cause });
             self.ledger.enter_status(offset, status);
         }
     }
 
     /// Checks that user code, which ends here, did not continue into the next interval. It may end in its first tick.
-    pub(super) fn check_no_switch(&self) -> Result<(), Cause> {
+    pub(super) fn check_no_thread_switch(&self) -> Result<(), ErrorCause> {
         let since = self.interpreter.selector.next_interval_start();
         if self.clock.estimate_by_rate() <= since
             || self.interpreter.next_instruction_address() >> 63 != 0
         {
             return Ok(());
         }
-        Err(Cause::ContinuedOverSwitch { since })
+        Err(ErrorCause::ContinuedOverSwitch { since })
     }
 
     /// Tracks, after each packet, since when the thread is ambiguous.
     pub(super) fn track_ambiguity(&mut self, packet: &Packet) {
         let timed = packet.offset == self.ambiguous.cyc_end;
         match packet.kind {
-            PacketKind::Cyc { .. } => self.ambiguous.cyc_end = packet.end(),
+            PacketKind::Cyc { .. } => self.ambiguous.cyc_end = packet.end_offset(),
             PacketKind::Tnt(_)
             | PacketKind::Tnt64(_)
             | PacketKind::Tip(_)
             | PacketKind::TipPge(_)
             | PacketKind::TipPgd(_)
             | PacketKind::Ovf => {}
-            _ if timed => self.ambiguous.cyc_end = packet.end(),
+            _ if timed => self.ambiguous.cyc_end = packet.end_offset(),
             _ => {}
         }
-        let entries = self.interpreter.selector.entry_count();
+        let entries = self.interpreter.selector.execution_entry_count();
         if self.ambiguous.entries == entries {
             return;
         }
         self.ambiguous.entries = entries;
-        let begun = self.interpreter.selector.intervals_begun();
+        let begun = self.interpreter.selector.begun_interval_count();
         if self.ambiguous.intervals_begun != begun {
             self.ambiguous.intervals_begun = begun;
             let kernel = self.ambiguous.in_kernel.then_some(self.ambiguous.last);
             let from = self.ambiguous.from.take().or(kernel);
-            if let Some(from) = from.filter(|_| !self.interpreter.selector.is_idle()) {
+            if let Some(from) = from.filter(|_| !self.interpreter.selector.is_current_thread_idle())
+            {
                 let since = self.clock.estimate_by_rate();
-                let (offset, cause) =
-                    (packet.offset as u64, Cause::AmbiguousThread { since, from });
+                let (offset, cause) = (
+                    packet.offset as u64,
+                    ErrorCause::AmbiguousThread { since, from },
+                );
                 self.ledger
                     .record_harmless_error(offset, FlowError { offset, cause });
             }
@@ -197,7 +201,7 @@ impl Decoder {
         let due_intervals = self
             .interpreter
             .selector
-            .due_intervals(self.clock.estimate_by_rate());
+            .count_due_intervals(self.clock.estimate_by_rate());
         if due_intervals <= usize::from(begins) {
             return;
         }
@@ -207,7 +211,7 @@ impl Decoder {
                 Some(from).filter(|_| self.interpreter.next_instruction_address() >> 63 != 0);
         } else {
             let since = self.interpreter.selector.next_interval_start();
-            let cause = Cause::AmbiguousThread { since, from };
+            let cause = ErrorCause::AmbiguousThread { since, from };
             self.ledger
                 .record_harmless_error(offset, FlowError { offset, cause });
         }

@@ -7,13 +7,13 @@
 //! become addresses.
 
 use super::Interpreter;
-use crate::address_spaces::Spaces;
+use crate::address_spaces::AddressSpaces;
 use crate::code_cache::{CodeCache, NO_NODE};
 use crate::settings::Settings;
 use crate::sink::{Sink, SinkNeeds};
-use crate::totals::{Counts, Totals};
+use crate::totals::{StreamCounts, Totals};
 use crate::transitions::TransitionStore;
-use rtit_image::View;
+use rtit_image::SpaceView;
 use std::mem::{replace, size_of};
 
 /// Divides the limit of one code cache: the share of all inactive spaces.
@@ -26,7 +26,7 @@ pub(super) struct SpaceCache {
 }
 
 pub(super) struct InactiveSpace {
-    pub view: View,
+    pub view: SpaceView,
     /// Created when execution first enters the space.
     pub cache: Option<Box<SpaceCache>>,
     /// Size of the cache when the space was left.
@@ -47,7 +47,7 @@ pub(super) struct InactiveSpaces {
 
 impl InactiveSpaces {
     /// Returns all spaces but the first, and the view of the first, which is the current one.
-    pub fn new(spaces: Spaces, settings: &Settings) -> (InactiveSpaces, Option<View>) {
+    pub fn new(spaces: AddressSpaces, settings: &Settings) -> (InactiveSpaces, Option<SpaceView>) {
         let mut views = spaces.views.into_iter();
         let first = views.next();
         let park = |view| {
@@ -70,7 +70,7 @@ impl InactiveSpaces {
     }
 
     /// Removes and returns the view and cache of a space, which becomes the current one; `None` if there is none.
-    pub fn activate_space(&mut self, index: usize) -> Option<(View, Box<SpaceCache>)> {
+    pub fn activate_space(&mut self, index: usize) -> Option<(SpaceView, Box<SpaceCache>)> {
         let taken = self.parked.get_mut(index)?.take()?;
         self.bytes -= taken.bytes;
         let cache = taken.cache.unwrap_or_else(|| {
@@ -86,7 +86,7 @@ impl InactiveSpaces {
     /// counts are added to `sum`.
     pub fn leave_current_space(
         &mut self,
-        view: View,
+        view: SpaceView,
         cache: Box<SpaceCache>,
         next: usize,
         sum: &mut TransitionStore,
@@ -112,7 +112,7 @@ impl InactiveSpaces {
             for InactiveSpace { cache, bytes, .. } in self.parked.iter_mut().flatten() {
                 if let Some(cache) = cache.take() {
                     let SpaceCache { code, transitions } = *cache;
-                    sum.add_counts_of(transitions, &code);
+                    sum.add_counts_from_store(transitions, &code);
                 }
                 *bytes = 0;
             }
@@ -165,7 +165,7 @@ impl Interpreter {
         let here = self.next_instruction_address();
         let now = self.switched_at.take();
         let index = self.selector.enter_space(here, entry, now);
-        if index == self.inactive.current || !self.swap_space(index) {
+        if index == self.inactive.current || !self.switch_current_space(index) {
             return false;
         }
         self.update_code();
@@ -176,7 +176,7 @@ impl Interpreter {
     /// packet, because transitions have no time.
     #[inline]
     pub fn is_in_changing_kernel(&self) -> bool {
-        Some(self.inactive.current) == self.selector.kernel_view()
+        Some(self.inactive.current) == self.selector.kernel_view_index()
             && self.view.next_change().is_some()
     }
 
@@ -189,7 +189,7 @@ impl Interpreter {
     }
 
     /// Makes another space the current one. Returns false if there is none.
-    pub(super) fn swap_space(&mut self, index: usize) -> bool {
+    pub(super) fn switch_current_space(&mut self, index: usize) -> bool {
         let Some((mut view, mut cache)) = self.inactive.activate_space(index) else {
             return false;
         };
@@ -202,7 +202,8 @@ impl Interpreter {
         std::mem::swap(&mut self.view, &mut view);
         std::mem::swap(&mut self.transitions, &mut cache.transitions);
         // all spaces share one sum by address
-        self.transitions.move_addresses_from(&mut cache.transitions);
+        self.transitions
+            .move_address_totals_from(&mut cache.transitions);
         self.inactive
             .leave_current_space(view, cache, index, &mut self.transitions);
         true
@@ -214,7 +215,7 @@ impl Interpreter {
     }
 
     /// Adds the counts of the transition tables of all spaces.
-    pub fn add_counts(&self, counts: &mut Counts) {
+    pub fn add_counts(&self, counts: &mut StreamCounts) {
         self.transitions.add_counts(counts);
         for cache in self.inactive.inactive_caches() {
             cache.transitions.add_counts(counts);
@@ -226,8 +227,12 @@ impl Interpreter {
         if S::NEEDS != SinkNeeds::TransitionCounts {
             return;
         }
-        self.transitions.report_hits(&self.code, sink);
-        let give = |cache: &mut SpaceCache| cache.transitions.report_hits(&cache.code, sink);
+        self.transitions.report_transition_counts(&self.code, sink);
+        let give = |cache: &mut SpaceCache| {
+            cache
+                .transitions
+                .report_transition_counts(&cache.code, sink)
+        };
         self.inactive.for_each_inactive_cache(give);
     }
 

@@ -1,9 +1,9 @@
 //! Paths through several nodes: up to the instruction that a packet names, or to the next that a packet can bind to.
 //!
 //! A path crosses nodes that execution leaves without a packet. It is first followed without reporting
-//! ([`NodePath`]), as its end decides whether the packet fits; then `run_path` reports it. A cycle of such nodes never
-//! needs a packet and would not end: [`NodePath`] detects it. Before code that is not mapped, everything on the
-//! path has run for certain, and is reported although the packet cannot be followed.
+//! ([`NodePath`]), as its end decides whether the packet fits; then `report_path_before_last_node` reports it. A cycle
+//! of such nodes never needs a packet and would not end: [`NodePath`] detects it. Before code that is not mapped,
+//! everything on the path has run for certain, and is reported although the packet cannot be followed.
 //!
 //! # Loops without packets
 //!
@@ -13,7 +13,7 @@
 use super::Interpreter;
 use crate::backpressure::UnreportedPath;
 use crate::code_cache::{NodeEnd, NodePosition, NO_NODE};
-use crate::error::Cause;
+use crate::error::ErrorCause;
 use crate::settings::Erratum;
 use crate::sink::{RunEnd, Sink};
 
@@ -52,61 +52,61 @@ impl NodePath {
 }
 
 impl Interpreter {
-    fn start_path(&mut self) -> Result<NodePath, Cause> {
+    fn start_path(&mut self) -> Result<NodePath, ErrorCause> {
         self.resolve_next_node().map(NodePath::new)
     }
 
     /// Appends the next node to a path.
-    fn extend_path(&mut self, path: &mut NodePath) -> Result<(), Cause> {
+    fn extend_path(&mut self, path: &mut NodePath) -> Result<(), ErrorCause> {
         let ip = self.last_ip(path.last);
-        let next = self.next_node(path.last)?;
+        let next = self.next_node_without_packet(path.last)?;
         match path.append_node(next) {
             true => Ok(()),
-            false => Err(Cause::EndlessLoop { ip }),
+            false => Err(ErrorCause::EndlessLoop { ip }),
         }
     }
 
     /// As `extend_path`; reports the path up to an unmapped address.
-    fn extend_or_report<S: Sink>(
+    fn extend_path_or_report<S: Sink>(
         &mut self,
         path: &mut NodePath,
         sink: &mut S,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), ErrorCause> {
         let result = self.extend_path(path);
-        if let Err(Cause::Unmapped { .. }) = result {
-            self.run_path(path, sink);
+        if let Err(ErrorCause::Unmapped { .. }) = result {
+            self.report_path_before_last_node(path, sink);
             self.report_node(path.last, sink);
-            self.set_next_address(self.code.node(path.last).next, self.time);
+            self.set_next_address(self.code.node_at(path.last).next, self.time);
         }
         result
     }
 
     /// Advances until the instruction at `ip` is next.
-    pub fn advance_to_ip<S: Sink>(&mut self, sink: &mut S, ip: u64) -> Result<(), Cause> {
+    pub fn advance_to_ip<S: Sink>(&mut self, sink: &mut S, ip: u64) -> Result<(), ErrorCause> {
         if self.next_instruction_address() == ip {
             return Ok(());
         }
         let mut path = self.start_path()?;
         let position = loop {
-            let node = self.code.node(path.last);
+            let node = self.code.node_at(path.last);
             if let Some(position) = self.code.find_instruction(node, ip) {
                 break Some(position);
             }
             if !node.end.continues_without_packet() {
-                return Err(Cause::NotReached { ip });
+                return Err(ErrorCause::NotReached { ip });
             }
             if node.next == ip {
                 break None;
             }
-            let extended = self.extend_or_report(&mut path, sink);
+            let extended = self.extend_path_or_report(&mut path, sink);
             extended.map_err(|cause| match cause {
-                Cause::Unmapped { .. } => cause,
-                _ => Cause::NotReached { ip },
+                ErrorCause::Unmapped { .. } => cause,
+                _ => ErrorCause::NotReached { ip },
             })?;
         };
-        self.run_path(&path, sink);
+        self.report_path_before_last_node(&path, sink);
         match position {
-            Some(position) => self.report_prefix(path.last, position, sink),
+            Some(position) => self.report_node_prefix(path.last, position, sink),
             None => self.report_node(path.last, sink),
         }
         self.set_next_address(ip, self.time);
@@ -115,18 +115,21 @@ impl Interpreter {
 
     /// TIP.PGD without FUP and without IP: the next branch or MOV CR3 turned tracing off. Returns that instruction's
     /// address, and the taken target if it is a conditional branch.
-    pub fn end_at_branch<S: Sink>(&mut self, sink: &mut S) -> Result<(u64, u64), Cause> {
+    pub fn end_tracing_at_branch<S: Sink>(
+        &mut self,
+        sink: &mut S,
+    ) -> Result<(u64, u64), ErrorCause> {
         if let Some((path, code_ranges)) = self.first_exit_from_ranges() {
             self.counts.add_erratum(Erratum::Skl014);
-            return Ok(self.end_at_transfer(&path, code_ranges, sink));
+            return Ok(self.end_tracing_at_transfer(&path, code_ranges, sink));
         }
         let path = self.find_binding_node(sink, |end| {
             matches!(end, NodeEnd::VmEntry | NodeEnd::MovCr3)
         })?;
         let ip = self.last_ip(path.last);
-        let node = self.code.node(path.last);
+        let node = self.code.node_at(path.last);
         let target = match node.end {
-            NodeEnd::SoftwareInterrupt => return Err(Cause::UnexpectedTarget { ip }),
+            NodeEnd::SoftwareInterrupt => return Err(ErrorCause::UnexpectedTarget { ip }),
             NodeEnd::Conditional => node.target,
             _ => 0,
         };
@@ -136,45 +139,49 @@ impl Interpreter {
 
     /// TIP.PGD without FUP, with an IP: the next direct branch to `ip`, or the next branch that needs a packet, turned
     /// tracing off. Returns the address of the branch.
-    pub fn end_at_target<S: Sink>(&mut self, sink: &mut S, ip: u64) -> Result<u64, Cause> {
+    pub fn end_tracing_at_target<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        ip: u64,
+    ) -> Result<u64, ErrorCause> {
         let mut path = self.start_path()?;
         loop {
-            let node = self.code.node(path.last);
-            if let Some(code_ranges) = self.code.find_transfer(node, |to| to == ip) {
-                return Ok(self.end_at_transfer(&path, code_ranges, sink).0);
+            let node = self.code.node_at(path.last);
+            if let Some(code_ranges) = self.code.find_transfer_in_node(node, |to| to == ip) {
+                return Ok(self.end_tracing_at_transfer(&path, code_ranges, sink).0);
             }
             if !node.end.continues_without_packet() || node.end == NodeEnd::VmEntry {
                 // a taken one that leaves gives no IP, and yet some processors do; one that falls through may
                 let is_elsewhere =
                     node.end == NodeEnd::Conditional && ip != node.target && ip != node.next;
                 if is_elsewhere || node.end == NodeEnd::SoftwareInterrupt {
-                    return Err(Cause::NotReached { ip });
+                    return Err(ErrorCause::NotReached { ip });
                 }
                 self.finish_path(&path, Some(ip), sink);
                 return Ok(self.last_ip(path.last));
             }
-            self.extend_or_report(&mut path, sink)?;
+            self.extend_path_or_report(&mut path, sink)?;
         }
     }
 
     /// Tracing ends with the direct transfer after the first `code_ranges` code ranges of the last node. Returns its
     /// address and target.
-    fn end_at_transfer<S: Sink>(
+    fn end_tracing_at_transfer<S: Sink>(
         &mut self,
         path: &NodePath,
         code_ranges: usize,
         sink: &mut S,
     ) -> (u64, u64) {
-        self.run_path(path, sink);
-        let node = self.code.node(path.last);
+        self.report_path_before_last_node(path, sink);
+        let node = self.code.node_at(path.last);
         let transfer = self.code.code_ranges(node).get(code_ranges - 1);
         let last = transfer.map_or(0, |code_range| code_range.last);
-        let target = self.code.target_after(node, code_ranges - 1);
+        let target = self.code.target_of_code_range(node, code_ranges - 1);
         let position = NodePosition {
             code_ranges,
             instructions: 0,
         };
-        self.report_prefix(path.last, position, sink);
+        self.report_node_prefix(path.last, position, sink);
         (last, target)
     }
 
@@ -183,8 +190,11 @@ impl Interpreter {
         let ranges = self.ranges;
         let mut path = self.start_path().ok()?;
         loop {
-            let node = self.code.node(path.last);
-            if let Some(code_ranges) = self.code.find_transfer(node, |ip| ranges.excludes_ip(ip)) {
+            let node = self.code.node_at(path.last);
+            if let Some(code_ranges) = self
+                .code
+                .find_transfer_in_node(node, |ip| ranges.excludes_ip(ip))
+            {
                 return Some((path, code_ranges));
             }
             if !node.end.continues_without_packet()
@@ -202,7 +212,7 @@ impl Interpreter {
             return false;
         };
         loop {
-            let node = self.code.node(path.last);
+            let node = self.code.node_at(path.last);
             if self.code.find_instruction(node, ip).is_some() {
                 return true;
             }
@@ -215,7 +225,7 @@ impl Interpreter {
     /// Returns the node of the next instruction, if that is a VM entry.
     pub fn vm_entry_at_current_ip(&mut self) -> Option<u32> {
         let index = self.resolve_next_node().ok()?;
-        let node = self.code.node(index);
+        let node = self.code.node_at(index);
         (node.end == NodeEnd::VmEntry && node.instructions == 1).then_some(index)
     }
 
@@ -226,17 +236,21 @@ impl Interpreter {
 
     /// Reports a path up to the end of its last node. `target`: that of the last instruction, if known.
     fn finish_path<S: Sink>(&mut self, path: &NodePath, target: Option<u64>, sink: &mut S) {
-        self.run_path(path, sink);
+        self.report_path_before_last_node(path, sink);
         self.report_node(path.last, sink);
-        let node = self.code.node(path.last);
+        let node = self.code.node_at(path.last);
         let end = node.end;
-        sink.end_run(end.run_end(), self.packet.offset);
+        sink.end_run(end.run_end_kind(), self.packet.offset);
         if end == NodeEnd::MovCr3 {
             return;
         }
         if let (true, Some(target)) = (S::NEEDS_EDGES, target) {
             let falls = end == NodeEnd::Conditional && target != node.target;
-            let kind = if falls { RunEnd::Cut } else { end.run_end() };
+            let kind = if falls {
+                RunEnd::Cut
+            } else {
+                end.run_end_kind()
+            };
             sink.add_edge(self.last_ip(path.last), target, kind);
         }
         self.count_transfer(end);
@@ -244,32 +258,40 @@ impl Interpreter {
 
     /// A packet without FUP binds to the next instruction of its kind, here `wanted`, if it comes before anything
     /// that needs a packet; a PIP may also be that of a VM entry. Returns its address.
-    pub fn advance_past<S: Sink>(&mut self, wanted: NodeEnd, sink: &mut S) -> Option<u64> {
+    pub fn advance_past_instruction_of_kind<S: Sink>(
+        &mut self,
+        wanted: NodeEnd,
+        sink: &mut S,
+    ) -> Option<u64> {
         let path = self.find_binding_node(sink, |end| {
             end == wanted || (end == NodeEnd::VmEntry && wanted == NodeEnd::MovCr3)
         });
         let path = path.ok()?;
-        if self.code.node(path.last).end != wanted {
+        if self.code.node_at(path.last).end != wanted {
             return None;
         }
-        self.run_path(&path, sink);
+        self.report_path_before_last_node(&path, sink);
         self.report_node(path.last, sink);
-        self.set_next_address(self.code.node(path.last).next, self.time);
+        self.set_next_address(self.code.node_at(path.last).next, self.time);
         Some(self.last_ip(path.last))
     }
 
-    /// Whether `advance_past` would find an instruction.
-    pub fn can_advance_past(&mut self, wanted: NodeEnd) -> bool {
+    /// Whether `advance_past_instruction_of_kind` would find an instruction.
+    pub fn can_advance_past_instruction_of_kind(&mut self, wanted: NodeEnd) -> bool {
         self.peek_binding_end(|end| end == wanted || end == NodeEnd::VmEntry) == Some(wanted)
     }
 
     /// Advances by `count` instructions, if no packet is needed in between. Returns the address of the next.
-    pub fn advance_by_count<S: Sink>(&mut self, count: u64, sink: &mut S) -> Option<u64> {
+    pub fn advance_by_instruction_count<S: Sink>(
+        &mut self,
+        count: u64,
+        sink: &mut S,
+    ) -> Option<u64> {
         self.expect_no_pending_results().ok()?;
         let mut left = count;
         let mut path = self.start_path().ok()?;
         let (position, ip) = loop {
-            let node = self.code.node(path.last);
+            let node = self.code.node_at(path.last);
             if let Some(found) = self.code.nth_instruction(node, left) {
                 break found;
             }
@@ -279,8 +301,8 @@ impl Interpreter {
             left -= u64::from(node.instructions);
             self.extend_path(&mut path).ok()?;
         };
-        self.run_path(&path, sink);
-        self.report_prefix(path.last, position, sink);
+        self.report_path_before_last_node(&path, sink);
+        self.report_node_prefix(path.last, position, sink);
         self.set_next_address(ip, self.time);
         Some(ip)
     }
@@ -291,14 +313,14 @@ impl Interpreter {
         &mut self,
         sink: &mut S,
         binds: impl Fn(NodeEnd) -> bool,
-    ) -> Result<NodePath, Cause> {
+    ) -> Result<NodePath, ErrorCause> {
         let mut path = self.start_path()?;
         loop {
-            let end = self.code.node(path.last).end;
+            let end = self.code.node_at(path.last).end;
             if !end.continues_without_packet() || binds(end) {
                 return Ok(path);
             }
-            self.extend_or_report(&mut path, sink)?;
+            self.extend_path_or_report(&mut path, sink)?;
         }
     }
 
@@ -306,7 +328,7 @@ impl Interpreter {
     fn peek_binding_end(&mut self, binds: impl Fn(NodeEnd) -> bool) -> Option<NodeEnd> {
         let mut path = self.start_path().ok()?;
         loop {
-            let end = self.code.node(path.last).end;
+            let end = self.code.node_at(path.last).end;
             if !end.continues_without_packet() || binds(end) {
                 return Some(end);
             }
@@ -320,7 +342,7 @@ impl Interpreter {
     }
 
     /// Reports the nodes before the last of a path.
-    pub(super) fn run_path<S: Sink>(&mut self, path: &NodePath, sink: &mut S) {
+    pub(super) fn report_path_before_last_node<S: Sink>(&mut self, path: &NodePath, sink: &mut S) {
         let Ok(mut index) = self.resolve_next_node() else {
             return;
         };
@@ -330,7 +352,7 @@ impl Interpreter {
                 return;
             }
             self.report_node(index, sink);
-            match self.next_node(index) {
+            match self.next_node_without_packet(index) {
                 Ok(next) => index = next,
                 Err(_) => return,
             }
@@ -340,20 +362,20 @@ impl Interpreter {
     /// Counts the nodes of a path that the sink gets later.
     #[cold]
     fn defer_path<S: Sink>(&mut self, first: u32, nodes: u32, sink: &mut S) {
-        let node = self.code.node(first);
+        let node = self.code.node_at(first);
         let (ip, mode) = (node.start, node.mode);
         let before = self.counts.instructions;
         let mut index = first;
         for _ in 0..nodes {
-            self.count_node(index);
-            match self.next_node(index) {
+            self.count_executed_node(index);
+            match self.next_node_without_packet(index) {
                 Ok(next) => index = next,
                 Err(_) => break,
             }
         }
         sink.defer_path(UnreportedPath {
             view: self.view.clone(),
-            space: self.code.space(),
+            space: self.code.address_space_index(),
             ip,
             mode,
             instructions: self.counts.instructions - before,
@@ -371,10 +393,15 @@ impl Interpreter {
             return false;
         };
         for left in (0..=path.nodes).rev() {
-            if !self.code.calls_of_node(self.code.node(index)).1.is_empty() {
+            if !self
+                .code
+                .calls_of_node(self.code.node_at(index))
+                .1
+                .is_empty()
+            {
                 return true;
             }
-            match self.next_node(index) {
+            match self.next_node_without_packet(index) {
                 Ok(next) if left > 0 => index = next,
                 _ => break,
             }
@@ -383,17 +410,17 @@ impl Interpreter {
     }
 
     /// Returns the node after one that execution leaves without a packet.
-    pub(super) fn next_node(&mut self, index: u32) -> Result<u32, Cause> {
-        let node = self.code.node(index);
+    pub(super) fn next_node_without_packet(&mut self, index: u32) -> Result<u32, ErrorCause> {
+        let node = self.code.node_at(index);
         let (fall, ip, mode) = (node.fall, node.next, node.mode);
         if self.cancellation.check_at_node() {
-            return Err(Cause::EndlessLoop { ip });
+            return Err(ErrorCause::EndlessLoop { ip });
         }
-        if fall != NO_NODE && self.code.node(fall).end != NodeEnd::Dead {
+        if fall != NO_NODE && self.code.node_at(fall).end != NodeEnd::Dead {
             return Ok(fall);
         }
         let next = self.code.find_or_decode_node(&self.view, ip, mode)?;
-        self.code.node_mut(index).fall = next;
+        self.code.node_at_mut(index).fall = next;
         Ok(next)
     }
 }
@@ -414,7 +441,7 @@ impl Interpreter {
         let mut index = self.resolve_next_node().ok()?;
         let mut ips = Vec::new();
         loop {
-            let node = self.code.node(index);
+            let node = self.code.node_at(index);
             // the other ends emit packets with some settings
             if !matches!(node.end, NodeEnd::Loop | NodeEnd::Full) {
                 return None;
@@ -422,7 +449,7 @@ impl Interpreter {
             for code_range in self.code.code_ranges(node) {
                 for at in self
                     .code
-                    .whole_fragment(code_range, node.mode)
+                    .fragment_of_code_range(code_range, node.mode)
                     .instruction_addresses()
                 {
                     if at == here && !ips.is_empty() {
@@ -434,7 +461,7 @@ impl Interpreter {
                     ips.push(at);
                 }
             }
-            index = self.next_node(index).ok()?;
+            index = self.next_node_without_packet(index).ok()?;
         }
     }
 }

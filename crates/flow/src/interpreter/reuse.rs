@@ -6,14 +6,14 @@
 //! (`drop_changed_code`), and such a cache is not given to other streams, as more may have changed than was reported.
 
 use super::Interpreter;
-use crate::address_spaces::{SpaceSelector, Spaces};
+use crate::address_spaces::{AddressSpaces, SpaceSelector};
 use crate::cancellation::CancellationPoll;
 use crate::code_cache::CodeCache;
 use crate::return_stack::ReturnStack;
-use crate::totals::Counts;
+use crate::totals::StreamCounts;
 use crate::transitions::TransitionStore;
-use rtit_image::{ChangedCode, View};
-use rtit_x86::Mode;
+use rtit_image::{ChangedCode, SpaceView};
+use rtit_x86::CodeMode;
 
 impl Interpreter {
     /// Prepares for a stream with a known initial position.
@@ -35,16 +35,16 @@ impl Interpreter {
     }
 
     /// Resets everything but code caches and transitions. `spaces`: the code at the beginning of a stream.
-    pub fn reset_for_next_stream(&mut self, spaces: &Spaces) {
-        self.reset();
+    pub fn reset_for_next_stream(&mut self, spaces: &AddressSpaces) {
+        self.reset_return_stack_and_tnt();
         self.set_next_address(0, 0);
         if self.inactive.current != 0 {
-            self.swap_space(0);
+            self.switch_current_space(0);
         }
         self.selector.reset_for_next_stream();
-        self.counts = Counts::default();
+        self.counts = StreamCounts::default();
         self.code_time = 0;
-        self.mode = Mode::Bits64;
+        self.mode = CodeMode::Bits64;
         self.has_deferred_tips = false;
         self.is_elsewhere = false;
         self.switched_at = None;
@@ -58,7 +58,7 @@ impl Interpreter {
     }
 
     /// Moves every space back to the beginning of time.
-    fn rewind_views(&mut self, spaces: &Spaces) {
+    fn rewind_views(&mut self, spaces: &AddressSpaces) {
         self.for_each_space(spaces, |cache, view, first| {
             // a view only moves forward in time
             if view.next_change() == first.next_change() {
@@ -73,7 +73,12 @@ impl Interpreter {
     }
 
     /// Drops changed code. `spaces`: the current code; `before`: that of the last stream.
-    pub fn drop_changed_code(&mut self, before: &Spaces, spaces: &Spaces, changed: &ChangedCode) {
+    pub fn drop_changed_code(
+        &mut self,
+        before: &AddressSpaces,
+        spaces: &AddressSpaces,
+        changed: &ChangedCode,
+    ) {
         self.cancellation = CancellationPoll::new(spaces.cancellation.clone());
         // more may have changed than was reported, so other streams must not get this cache
         self.cache_pool = None;
@@ -99,8 +104,8 @@ impl Interpreter {
     /// a stream.
     fn for_each_space(
         &mut self,
-        spaces: &Spaces,
-        mut each: impl FnMut(Option<(&mut CodeCache, &mut TransitionStore)>, &mut View, &View),
+        spaces: &AddressSpaces,
+        mut each: impl FnMut(Option<(&mut CodeCache, &mut TransitionStore)>, &mut SpaceView, &SpaceView),
     ) {
         let current = self.inactive.current;
         for (index, first) in spaces.views.iter().enumerate() {
@@ -133,7 +138,7 @@ impl Drop for Interpreter {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct InterpreterSnapshot {
     ip: u64,
-    mode: Mode,
+    mode: CodeMode,
     time: u64,
     code_time: u64,
     /// Addresses after calls, the oldest first.
@@ -156,7 +161,7 @@ impl InterpreterSnapshot {
     }
 
     /// Returns what is known at a PSB later in the stream: everything but the position.
-    pub fn for_later_psb(&self) -> InterpreterSnapshot {
+    pub fn known_at_later_psb(&self) -> InterpreterSnapshot {
         let mut later = InterpreterSnapshot {
             ip: 0,
             time: 0,
@@ -197,7 +202,7 @@ impl Interpreter {
     }
 
     /// Continues from a snapshot. `spaces`: the code at the beginning of the stream.
-    pub fn restore_snapshot(&mut self, snapshot: &InterpreterSnapshot, spaces: &Spaces) {
+    pub fn restore_snapshot(&mut self, snapshot: &InterpreterSnapshot, spaces: &AddressSpaces) {
         self.stack.clear();
         for (index, (&changes, view)) in snapshot.changes.iter().zip(&spaces.views).enumerate() {
             self.switch_to_space(index);
@@ -205,7 +210,7 @@ impl Interpreter {
                 self.view = view.clone();
                 self.invalidate_changed(&ChangedCode::All);
             }
-            let changed = self.view.advance_to(changes);
+            let changed = self.view.advance_to_change_count(changes);
             self.invalidate_changed(&changed);
         }
         self.switch_to_space(snapshot.current);
@@ -222,7 +227,7 @@ impl Interpreter {
 
     fn switch_to_space(&mut self, space: usize) {
         if space != self.inactive.current {
-            self.swap_space(space);
+            self.switch_current_space(space);
         }
     }
 }

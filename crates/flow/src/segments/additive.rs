@@ -8,30 +8,30 @@
 use std::mem::replace;
 
 use super::rounds::{
-    plan_round, run_on_threads, ParallelConfig, SpeculationBackoff, StreamSegment,
+    plan_round, run_items_on_threads, ParallelConfig, SpeculationBackoff, StreamSegment,
     MAX_SEGMENTS_PER_THREAD,
 };
-use crate::address_spaces::Spaces;
+use crate::address_spaces::AddressSpaces;
 use crate::coverage_ledger::CoverageLedger;
 use crate::decoder::{Decoder, DecoderSnapshot};
 use crate::settings::{Settings, TransitionLimits};
 use crate::sink::{CountingSink, Sink, SinkNeeds};
 use crate::stream_decoder::{StreamWindow, WindowSource};
-use crate::totals::{Counts, Totals};
+use crate::totals::{StreamCounts, Totals};
 
 /// A sink with results that add up in any order.
 pub trait AdditiveSink: Sink + Default + Send {
     /// Adds the results of another part of the stream.
-    fn merge(&mut self, other: Self);
+    fn merge_results(&mut self, other: Self);
 
     /// Subtracts results that were added before.
-    fn subtract(&mut self, other: Self);
+    fn subtract_results(&mut self, other: Self);
 
     /// As `Totals::with_max_counters`.
     fn limit_counters(&mut self, _max_counters: usize) {}
 
     /// Sorts all counters and applies the limit.
-    fn consolidate(&mut self) {}
+    fn consolidate_counters(&mut self) {}
 
     /// Number of counters.
     fn counters_in_use(&self) -> usize {
@@ -43,25 +43,25 @@ pub trait AdditiveSink: Sink + Default + Send {
 }
 
 impl AdditiveSink for CountingSink {
-    fn merge(&mut self, _other: CountingSink) {}
-    fn subtract(&mut self, _other: CountingSink) {}
+    fn merge_results(&mut self, _other: CountingSink) {}
+    fn subtract_results(&mut self, _other: CountingSink) {}
 }
 
 impl AdditiveSink for Totals {
-    fn merge(&mut self, other: Totals) {
-        Totals::merge(self, other);
+    fn merge_results(&mut self, other: Totals) {
+        Totals::merge_totals(self, other);
     }
 
-    fn subtract(&mut self, other: Totals) {
-        Totals::subtract(self, other);
+    fn subtract_results(&mut self, other: Totals) {
+        Totals::subtract_totals(self, other);
     }
 
     fn limit_counters(&mut self, max_counters: usize) {
         Totals::limit_counters(self, max_counters);
     }
 
-    fn consolidate(&mut self) {
-        Totals::consolidate(self);
+    fn consolidate_counters(&mut self) {
+        Totals::consolidate_counters(self);
     }
 
     fn counters_in_use(&self) -> usize {
@@ -83,7 +83,7 @@ fn unlimited_sink<S: AdditiveSink>() -> S {
 /// Decodes a stream on several threads into one additive sink.
 pub struct AdditiveDecoder<B, S> {
     stream: B,
-    spaces: Spaces,
+    spaces: AddressSpaces,
     settings: Settings,
     config: ParallelConfig,
     /// One for each thread. They keep their code caches and tables from round to round.
@@ -91,10 +91,10 @@ pub struct AdditiveDecoder<B, S> {
     /// State at the end of the last round.
     snapshot: DecoderSnapshot,
     ledger: CoverageLedger,
-    counts: Counts,
+    counts: StreamCounts,
     sink: S,
     /// Counts of transitions in discarded segments, which are still in the tables of the decoders.
-    discarded: (Counts, S),
+    discarded: (StreamCounts, S),
     max_counters: usize,
     /// Counters in the sink after it was last consolidated.
     consolidated_counters: usize,
@@ -106,7 +106,7 @@ pub struct AdditiveDecoder<B, S> {
 impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
     pub fn new(
         stream: B,
-        spaces: impl Into<Spaces>,
+        spaces: impl Into<AddressSpaces>,
         settings: &Settings,
         config: ParallelConfig,
     ) -> Self {
@@ -126,18 +126,18 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
                 1 => max_counters,
                 _ => usize::MAX,
             },
-            ..settings.of_one_in(config.threads)
+            ..settings.for_one_of_threads(config.threads)
         };
-        let first = Decoder::new(spaces.clone(), stream.window(), settings);
+        let first = Decoder::new(spaces.clone(), stream.current_window(), settings);
         let mut sink = S::default();
         sink.limit_counters(settings.max_counters);
         AdditiveDecoder {
             snapshot: first.take_snapshot().without_time(),
-            ledger: first.ledger().clone(),
+            ledger: first.coverage_ledger().clone(),
             counts: first.counts(),
             decoders: vec![first],
             sink,
-            discarded: (Counts::default(), unlimited_sink()),
+            discarded: (StreamCounts::default(), unlimited_sink()),
             max_counters,
             consolidated_counters: 0,
             segments_per_thread: 1,
@@ -151,11 +151,11 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
 
     /// Decodes one round (`ParallelConfig::round_bytes`) or to the end of the window. Returns false at the end of the
     /// stream.
-    pub fn advance(&mut self) -> bool {
+    pub fn decode_round(&mut self) -> bool {
         if self.snapshot.is_at_end() || self.decoders.iter().any(Decoder::is_cancelled) {
             return false;
         }
-        let window = self.stream.window();
+        let window = self.stream.current_window();
         let segments = self.plan_next_round(window);
         let input = SegmentInput {
             window,
@@ -167,13 +167,13 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
         while self.decoders.len() < threads {
             let decoder = Decoder::new(
                 self.spaces.clone(),
-                StreamWindow::whole(&[]),
+                StreamWindow::of_whole_stream(&[]),
                 &self.settings,
             );
             self.decoders.push(decoder);
         }
         let decoders = &mut self.decoders[..threads.max(1)];
-        let results = run_on_threads(
+        let results = run_items_on_threads(
             decoders,
             &segments,
             &self.spaces.cancellation,
@@ -193,9 +193,9 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
         self.snapshot = end;
         if segments.len() > 1 {
             self.backoff
-                .after_divided_round(mismatches, 0, segments.len() - 1);
+                .note_divided_round(mismatches, 0, segments.len() - 1);
         } else {
-            self.backoff.after_undivided_round();
+            self.backoff.note_undivided_round();
         }
         self.segments_per_thread = match new_counters > self.max_counters / 2 {
             true => 1,
@@ -216,10 +216,11 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
 
     fn plan_next_round(&self, window: StreamWindow<'_>) -> Vec<StreamSegment> {
         let position = self.snapshot.snapshot_position();
-        let count = match self.backoff.should_divide() && !self.snapshot.is_searching_psb() {
-            true => self.config.round_segments(self.segments_per_thread),
-            false => 1,
-        };
+        let count =
+            match self.backoff.should_divide_next_round() && !self.snapshot.is_searching_psb() {
+                true => self.config.round_segments(self.segments_per_thread),
+                false => 1,
+            };
         if count < 2 {
             let size = self.config.round_bytes();
             return vec![StreamSegment::undivided_segment(position, size)];
@@ -229,21 +230,21 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
     }
 
     /// The ledger up to `position`; complete at the end of the stream.
-    pub fn ledger(&self) -> &CoverageLedger {
+    pub fn coverage_ledger(&self) -> &CoverageLedger {
         &self.ledger
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StreamCounts {
         let mut counts = self.counts.clone();
         for decoder in &self.decoders {
             decoder.add_counts(&mut counts);
         }
-        counts.subtract_flow(&self.discarded.0);
+        counts.subtract_flow_counts(&self.discarded.0);
         counts
     }
 
     /// Returns the sink with the results of all decoders.
-    pub fn result(&mut self) -> &mut S {
+    pub fn take_result(&mut self) -> &mut S {
         self.consolidate();
         &mut self.sink
     }
@@ -258,17 +259,17 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
             self.sink.move_transition_counts(decoder);
         }
         let discarded = replace(&mut self.discarded.1, unlimited_sink());
-        self.sink.subtract(discarded);
+        self.sink.subtract_results(discarded);
         self.sink.limit_counters(self.max_counters);
-        self.sink.consolidate();
+        self.sink.consolidate_counters();
         self.consolidated_counters = self.sink.counters_in_use();
         if self.config.threads > 1 {
             self.sink.limit_counters(usize::MAX);
         }
     }
 
-    /// The scheduling intervals (`Spaces::add_interval`) in which any code ran, in order; 0 is the time before the
-    /// first.
+    /// The scheduling intervals (`AddressSpaces::add_scheduling_interval`) in which any code ran, in order; 0 is the
+    /// time before the first.
     pub fn visited_intervals(&self) -> &[usize] {
         self.decoders
             .first()
@@ -285,9 +286,9 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
     }
 
     /// Whether decoding needs more bytes of the stream.
-    pub fn is_starved(&self) -> bool {
-        let window = self.stream.window();
-        !window.last && !self.is_finished() && self.position() >= window.limit()
+    pub fn needs_more_bytes(&self) -> bool {
+        let window = self.stream.current_window();
+        !window.last && !self.is_finished() && self.position() >= window.packet_start_limit()
     }
 
     pub fn stream_mut(&mut self) -> &mut B {
@@ -299,7 +300,7 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
 struct SegmentInput<'a> {
     window: StreamWindow<'a>,
     /// In their state at the start of the stream.
-    spaces: &'a Spaces,
+    spaces: &'a AddressSpaces,
     /// The state at the start of the round.
     snapshot: &'a DecoderSnapshot,
     /// As in `ParallelConfig`.
@@ -311,7 +312,7 @@ struct SegmentResult<S> {
     /// State at the cut.
     begin: DecoderSnapshot,
     end: DecoderSnapshot,
-    counts: Counts,
+    counts: StreamCounts,
     ledger: CoverageLedger,
     sink: S,
 }
@@ -323,17 +324,17 @@ impl SegmentInput<'_> {
         segment: &StreamSegment,
     ) -> SegmentResult<S> {
         let Some(psb) = segment.lead_in else {
-            return self.decode_from(decoder, self.snapshot, segment.until);
+            return self.decode_from_snapshot(decoder, self.snapshot, segment.until);
         };
         decoder.limit_segment_ledger(self.max_ledger_entries);
         decoder.restore_snapshot(&self.snapshot.for_later_psb(psb), self.spaces);
         decoder.discard_results(true);
-        self.decode_until(decoder, segment.cut, &mut S::default());
+        self.decode_until_offset(decoder, segment.cut, &mut S::default());
         decoder.discard_results(false);
-        self.record_until(decoder, segment.until)
+        self.decode_and_record_until(decoder, segment.until)
     }
 
-    fn decode_from<S: AdditiveSink>(
+    fn decode_from_snapshot<S: AdditiveSink>(
         &self,
         decoder: &mut Decoder,
         snapshot: &DecoderSnapshot,
@@ -341,19 +342,19 @@ impl SegmentInput<'_> {
     ) -> SegmentResult<S> {
         decoder.limit_segment_ledger(self.max_ledger_entries);
         decoder.restore_snapshot(snapshot, self.spaces);
-        self.record_until(decoder, until)
+        self.decode_and_record_until(decoder, until)
     }
 
-    fn record_until<S: AdditiveSink>(
+    fn decode_and_record_until<S: AdditiveSink>(
         &self,
         decoder: &mut Decoder,
         until: usize,
     ) -> SegmentResult<S> {
         let begin = decoder.begin_segment().without_time();
         let mut sink: S = unlimited_sink();
-        self.decode_until(decoder, until, &mut sink);
+        self.decode_until_offset(decoder, until, &mut sink);
         // Duplicates should not take memory while the result waits for the others.
-        sink.consolidate();
+        sink.consolidate_counters();
         let (counts, ledger) = decoder.end_segment();
         SegmentResult {
             begin,
@@ -365,11 +366,16 @@ impl SegmentInput<'_> {
     }
 
     /// Decodes to the first packet at or after `until`, or until the ledger is full; resumes after every pause.
-    fn decode_until<S: AdditiveSink>(&self, decoder: &mut Decoder, until: usize, sink: &mut S) {
-        while decoder.decode_until(self.window, until, sink)
+    fn decode_until_offset<S: AdditiveSink>(
+        &self,
+        decoder: &mut Decoder,
+        until: usize,
+        sink: &mut S,
+    ) {
+        while decoder.decode_until_offset(self.window, until, sink)
             && decoder.is_paused()
             && decoder.next_packet_position() < until
-            && !decoder.ledger().is_full()
+            && !decoder.coverage_ledger().is_full()
         {}
     }
 }
@@ -377,9 +383,9 @@ impl SegmentInput<'_> {
 /// What the results of segments are merged into.
 struct MergeTarget<'a, S> {
     ledger: &'a mut CoverageLedger,
-    counts: &'a mut Counts,
+    counts: &'a mut StreamCounts,
     sink: &'a mut S,
-    discarded: &'a mut (Counts, S),
+    discarded: &'a mut (StreamCounts, S),
 }
 
 impl<S: AdditiveSink> MergeTarget<'_, S> {
@@ -401,11 +407,11 @@ impl<S: AdditiveSink> MergeTarget<'_, S> {
                 if matches!(S::NEEDS, SinkNeeds::Counts | SinkNeeds::Totals) {
                     self.add_and_subtract_later(settings, input, segment, result);
                 }
-                result = input.decode_from(decoder, &snapshot, segment.until);
+                result = input.decode_from_snapshot(decoder, &snapshot, segment.until);
             }
             self.ledger.append_segment_ledger(result.ledger);
-            self.counts.add(&result.counts);
-            self.sink.merge(result.sink);
+            self.counts.add_counts(&result.counts);
+            self.sink.merge_results(result.sink);
             snapshot = result.end;
         }
         (snapshot, mismatches)
@@ -426,14 +432,14 @@ impl<S: AdditiveSink> MergeTarget<'_, S> {
         };
         let mut decoder = Decoder::new(
             input.spaces.clone(),
-            StreamWindow::whole(&[]),
+            StreamWindow::of_whole_stream(&[]),
             &interpreter_only,
         );
         let interpreted: SegmentResult<S> = input.decode_segment(&mut decoder, segment);
-        self.counts.add_flow(&result.counts);
-        self.sink.merge(result.sink);
-        self.discarded.0.add_flow(&interpreted.counts);
-        self.discarded.1.merge(interpreted.sink);
+        self.counts.add_flow_counts(&result.counts);
+        self.sink.merge_results(result.sink);
+        self.discarded.0.add_flow_counts(&interpreted.counts);
+        self.discarded.1.merge_results(interpreted.sink);
     }
 }
 

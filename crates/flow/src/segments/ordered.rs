@@ -10,16 +10,16 @@
 use std::collections::VecDeque;
 
 use super::rounds::{
-    plan_round, run_on_threads, ParallelConfig, SpeculationBackoff, StreamSegment,
+    plan_round, run_items_on_threads, ParallelConfig, SpeculationBackoff, StreamSegment,
 };
-use crate::address_spaces::Spaces;
+use crate::address_spaces::AddressSpaces;
 use crate::coverage_ledger::CoverageLedger;
 use crate::decoder::{Decoder, DecoderSnapshot};
 use crate::settings::Settings;
 use crate::sinks::buffer_pool::BufferPoolGuard;
 use crate::sinks::OrderedSink;
 use crate::stream_decoder::{StreamWindow, WindowSource};
-use crate::totals::Counts;
+use crate::totals::StreamCounts;
 
 /// A segment should produce one in so many of the bytes of results that it may.
 const RESULT_RESERVE: usize = 16;
@@ -31,7 +31,7 @@ const UNDIVIDED_ROUND_BYTES: usize = 1 << 18;
 /// Decodes a stream on several threads; the results are those of one thread.
 pub struct OrderedDecoder<B, S: OrderedSink> {
     stream: B,
-    spaces: Spaces,
+    spaces: AddressSpaces,
     settings: Settings,
     config: ParallelConfig,
     /// One for each thread. They keep their code caches and tables from round to round.
@@ -39,7 +39,7 @@ pub struct OrderedDecoder<B, S: OrderedSink> {
     /// State after the last result in `ready`.
     state: SegmentState<S>,
     ledger: CoverageLedger,
-    counts: Counts,
+    counts: StreamCounts,
     ready: VecDeque<S::Batch>,
     /// Number of rows so far.
     rows: u64,
@@ -70,7 +70,7 @@ impl<S: OrderedSink> PartialEq for SegmentState<S> {
 struct SegmentResult<S: OrderedSink> {
     begin: SegmentState<S>,
     end: SegmentState<S>,
-    counts: Counts,
+    counts: StreamCounts,
     ledger: CoverageLedger,
     batches: Vec<S::Batch>,
 }
@@ -79,7 +79,7 @@ struct SegmentResult<S: OrderedSink> {
 struct SegmentInput<'a, S: OrderedSink> {
     window: StreamWindow<'a>,
     /// In their state at the start of the stream.
-    spaces: &'a Spaces,
+    spaces: &'a AddressSpaces,
     state: &'a SegmentState<S>,
     /// Rows of a batch.
     batch_rows: usize,
@@ -92,14 +92,18 @@ struct SegmentInput<'a, S: OrderedSink> {
 impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     /// Returns whether a stream can be divided. It cannot if pages are requested in order, threads are attributed by
     /// scheduling intervals, or timing samples are numbered.
-    pub fn can_divide(spaces: &Spaces, settings: &Settings, config: &ParallelConfig) -> bool {
+    pub fn can_divide(
+        spaces: &AddressSpaces,
+        settings: &Settings,
+        config: &ParallelConfig,
+    ) -> bool {
         config.threads > 1 && !spaces.needs_one_thread() && !settings.timing_samples
     }
 
     /// `sink` is empty. Uses one thread where `can_divide` is false.
     pub fn new(
         stream: B,
-        spaces: impl Into<Spaces>,
+        spaces: impl Into<AddressSpaces>,
         settings: &Settings,
         config: ParallelConfig,
         sink: S,
@@ -109,14 +113,14 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
             true => config.threads,
             false => 1,
         };
-        let settings = settings.of_one_in(threads);
-        let decoder = Decoder::new(spaces.clone(), stream.window(), &settings);
+        let settings = settings.for_one_of_threads(threads);
+        let decoder = Decoder::new(spaces.clone(), stream.current_window(), &settings);
         OrderedDecoder {
             state: SegmentState {
                 snapshot: decoder.take_snapshot(),
-                sink: sink.state(),
+                sink: sink.sink_state(),
             },
-            ledger: decoder.ledger().clone(),
+            ledger: decoder.coverage_ledger().clone(),
             counts: decoder.counts(),
             workers: vec![SegmentWorker { decoder, sink }],
             ready: VecDeque::new(),
@@ -133,12 +137,12 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
 
     /// Decodes one round, in batches of about `batch_rows` rows, or to the end of the window. Returns false at the end
     /// of the stream.
-    pub fn advance(&mut self, batch_rows: usize) -> bool {
+    pub fn decode_round(&mut self, batch_rows: usize) -> bool {
         if self.is_finished() || self.is_cancelled() {
             return false;
         }
         let batch_rows = batch_rows.max(1);
-        let window = self.stream.window();
+        let window = self.stream.current_window();
         let position = self.state.snapshot.snapshot_position();
         let segments = self.plan_next_round(window);
         let input = SegmentInput {
@@ -157,14 +161,14 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
         while self.workers.len() < threads {
             let decoder = Decoder::new(
                 self.spaces.clone(),
-                StreamWindow::whole(&[]),
+                StreamWindow::of_whole_stream(&[]),
                 &self.settings,
             );
             let sink = self.workers[0].sink.new_empty_sink();
             self.workers.push(SegmentWorker { decoder, sink });
         }
         let workers = &mut self.workers[..threads];
-        let results = run_on_threads(
+        let results = run_items_on_threads(
             workers,
             &segments,
             &self.spaces.cancellation,
@@ -177,15 +181,15 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
             let state = end.as_ref().unwrap_or(&self.state);
             if result.begin != *state {
                 mismatches += 1;
-                result = self.workers[0].decode_from(&input, state, segment.until);
+                result = self.workers[0].decode_from_snapshot(&input, state, segment.until);
             }
             used += 1;
             self.ledger.append_segment_ledger(result.ledger);
-            self.counts.add(&result.counts);
+            self.counts.add_counts(&result.counts);
             let before = self.rows;
             for mut batch in result.batches {
-                S::shift_rows(&mut batch, before);
-                self.rows += S::rows(&batch) as u64;
+                S::renumber_rows(&mut batch, before);
+                self.rows += S::batch_row_count(&batch) as u64;
                 self.ready.push_back(batch);
             }
             let snapshot = &result.end.snapshot;
@@ -210,9 +214,9 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
         }
         if let several @ 2.. = segments.len() {
             self.backoff
-                .after_divided_round(mismatches, several - used, several - 1);
+                .note_divided_round(mismatches, several - used, several - 1);
         } else {
-            self.backoff.after_undivided_round();
+            self.backoff.note_undivided_round();
         }
         !self.is_finished() && !self.is_cancelled()
     }
@@ -249,7 +253,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     /// Size of the segments of the next round; `None` if it is not divided.
     fn segment_bytes(&self) -> Option<usize> {
         let is_undivided = self.config.threads < 2 || self.state.snapshot.is_searching_psb();
-        if is_undivided || !self.backoff.should_divide() {
+        if is_undivided || !self.backoff.should_divide_next_round() {
             return None;
         }
         let max_bytes = self.config.segment_bytes;
@@ -264,11 +268,11 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     }
 
     /// The ledger up to `position`; complete at the end of the stream.
-    pub fn ledger(&self) -> &CoverageLedger {
+    pub fn coverage_ledger(&self) -> &CoverageLedger {
         &self.ledger
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StreamCounts {
         let mut counts = self.counts.clone();
         for worker in &self.workers {
             worker.decoder.add_counts(&mut counts);
@@ -286,9 +290,9 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     }
 
     /// Whether decoding needs more bytes of the stream.
-    pub fn is_starved(&self) -> bool {
-        let window = self.stream.window();
-        !window.last && !self.is_finished() && self.position() >= window.limit()
+    pub fn needs_more_bytes(&self) -> bool {
+        let window = self.stream.current_window();
+        !window.last && !self.is_finished() && self.position() >= window.packet_start_limit()
     }
 
     pub fn stream_mut(&mut self) -> &mut B {
@@ -303,21 +307,22 @@ impl<S: OrderedSink> SegmentWorker<S> {
         segment: &StreamSegment,
     ) -> SegmentResult<S> {
         let Some(psb) = segment.lead_in else {
-            return self.decode_from(input, input.state, segment.until);
+            return self.decode_from_snapshot(input, input.state, segment.until);
         };
         let state = input.state;
         self.decoder.limit_segment_ledger(input.max_ledger_entries);
         self.decoder
             .restore_snapshot(&state.snapshot.for_later_psb(psb), input.spaces);
-        self.sink.resume_from(&S::later_state(&state.sink));
+        self.sink
+            .resume_from_sink_state(&S::known_sink_state_later(&state.sink));
         self.collect_batches(input, segment.cut, usize::MAX, |_| ());
-        let state_at_cut = self.sink.state();
-        self.sink.resume_from(&state_at_cut);
-        self.record_until(input, segment.until)
+        let state_at_cut = self.sink.sink_state();
+        self.sink.resume_from_sink_state(&state_at_cut);
+        self.decode_and_record_until(input, segment.until)
     }
 
     /// Decodes from a known state.
-    fn decode_from(
+    fn decode_from_snapshot(
         &mut self,
         input: &SegmentInput<'_, S>,
         state: &SegmentState<S>,
@@ -325,14 +330,18 @@ impl<S: OrderedSink> SegmentWorker<S> {
     ) -> SegmentResult<S> {
         self.decoder.limit_segment_ledger(input.max_ledger_entries);
         self.decoder.restore_snapshot(&state.snapshot, input.spaces);
-        self.sink.resume_from(&state.sink);
-        self.record_until(input, until)
+        self.sink.resume_from_sink_state(&state.sink);
+        self.decode_and_record_until(input, until)
     }
 
-    fn record_until(&mut self, input: &SegmentInput<'_, S>, until: usize) -> SegmentResult<S> {
+    fn decode_and_record_until(
+        &mut self,
+        input: &SegmentInput<'_, S>,
+        until: usize,
+    ) -> SegmentResult<S> {
         let begin = SegmentState {
             snapshot: self.decoder.begin_segment(),
-            sink: self.sink.state(),
+            sink: self.sink.sink_state(),
         };
         let mut batches = Vec::new();
         self.collect_batches(input, until, input.max_rows, |batch| batches.push(batch));
@@ -341,7 +350,7 @@ impl<S: OrderedSink> SegmentWorker<S> {
             begin,
             end: SegmentState {
                 snapshot: self.decoder.take_snapshot(),
-                sink: self.sink.state(),
+                sink: self.sink.sink_state(),
             },
             counts,
             ledger,
@@ -359,21 +368,21 @@ impl<S: OrderedSink> SegmentWorker<S> {
         mut add_batch: impl FnMut(S::Batch),
     ) {
         let (decoder, sink) = (&mut self.decoder, &mut self.sink);
-        sink.set_limit(input.batch_rows);
+        sink.set_row_limit(input.batch_rows);
         let mut rows = 0;
         while rows < max_rows {
             let before = decoder.next_packet_position();
-            let can_continue = decoder.decode_until(input.window, until, sink);
+            let can_continue = decoder.decode_until_offset(input.window, until, sink);
             let is_full = sink.is_full();
             if is_full {
                 let batch = sink.take_batch();
-                rows += S::rows(&batch);
+                rows += S::batch_row_count(&batch);
                 add_batch(batch);
             }
             let position = decoder.next_packet_position();
             let has_progress = is_full || position > before || decoder.is_paused();
             let is_at_end = position >= until && !decoder.has_deferred_calls();
-            if !can_continue || !has_progress || is_at_end || decoder.ledger().is_full() {
+            if !can_continue || !has_progress || is_at_end || decoder.coverage_ledger().is_full() {
                 break;
             }
         }

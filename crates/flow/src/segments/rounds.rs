@@ -1,7 +1,7 @@
 //! Rounds of parallel decoding: how a stream is divided among threads, when dividing it does not pay, and the threads.
 //!
 //! A round is divided into segments that are cut at PSBs (`plan_round`). The calling thread works, too, and polls for
-//! cancellation while it waits for the others (`run_on_threads`).
+//! cancellation while it waits for the others (`run_items_on_threads`).
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,17 +122,17 @@ impl SpeculationBackoff {
     }
 
     /// Whether the next round should be divided.
-    pub fn should_divide(&self) -> bool {
+    pub fn should_divide_next_round(&self) -> bool {
         self.undivided_rounds == 0
     }
 
-    pub fn after_undivided_round(&mut self) {
+    pub fn note_undivided_round(&mut self) {
         self.undivided_rounds = self.undivided_rounds.saturating_sub(1);
     }
 
     /// `mismatches`: segments that were discarded because their state differed; `unused`: because an earlier segment
     /// had too many results. Both of `total`.
-    pub fn after_divided_round(&mut self, mismatches: usize, unused: usize, total: usize) {
+    pub fn note_divided_round(&mut self, mismatches: usize, unused: usize, total: usize) {
         if mismatches > 0 {
             self.lead_in_psbs = (self.lead_in_psbs * 2).min(MAX_LEAD_IN_PSBS);
         }
@@ -179,14 +179,14 @@ pub(super) fn plan_round(
     let mut from = position;
     while segments.len() < count {
         let target = from.saturating_add(size);
-        let Some(cut) =
-            find_psb_from(window, target).filter(|cut| cut + PSB.len() < window.limit())
+        let Some(cut) = find_psb_from(window, target)
+            .filter(|cut| cut + PSB.len() < window.packet_start_limit())
         else {
             break;
         };
         from = cut;
         let earliest = cut.saturating_sub(config.max_lead_in).max(window.base);
-        let lead_in = psbs_before(window, cut, earliest, lead_in_psbs);
+        let lead_in = find_nth_psb_before(window, cut, earliest, lead_in_psbs);
         let last = segments.last_mut();
         let Some((last, lead_in)) = last.zip(lead_in) else {
             continue;
@@ -211,7 +211,7 @@ fn find_psb_from(window: StreamWindow<'_>, from: usize) -> Option<usize> {
 }
 
 /// Returns the PSB `count` before the one at `end`, or the first after `earliest`.
-fn psbs_before(
+fn find_nth_psb_before(
     window: StreamWindow<'_>,
     end: usize,
     earliest: usize,
@@ -231,7 +231,7 @@ const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs all items, each thread with one of the workers, and returns the results in the order of the items. The calling
 /// thread polls `watch` while it waits for the others.
-pub(super) fn run_on_threads<W: Send, P: Sync, R: Send>(
+pub(super) fn run_items_on_threads<W: Send, P: Sync, R: Send>(
     workers: &mut [W],
     items: &[P],
     watch: &CancellationToken,
@@ -255,7 +255,7 @@ pub(super) fn run_on_threads<W: Send, P: Sync, R: Send>(
         thread::scope(|scope| {
             for worker in others {
                 let spawned = thread::Builder::new().spawn_scoped(scope, || {
-                    let _signals_end = SignalsEnd(&busy, &waiting_thread);
+                    let _signals_end = ThreadEndSignal(&busy, &waiting_thread);
                     run_items(worker);
                 });
                 if spawned.is_err() {
@@ -278,9 +278,9 @@ pub(super) fn run_on_threads<W: Send, P: Sync, R: Send>(
 }
 
 /// Signals the end of a thread, also after a panic.
-struct SignalsEnd<'a>(&'a AtomicUsize, &'a thread::Thread);
+struct ThreadEndSignal<'a>(&'a AtomicUsize, &'a thread::Thread);
 
-impl Drop for SignalsEnd<'_> {
+impl Drop for ThreadEndSignal<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Release);
         self.1.unpark();
@@ -318,8 +318,8 @@ mod tests {
 
     fn count_undivided_rounds(backoff: &mut SpeculationBackoff) -> usize {
         let rounds = (0..).take_while(|_| {
-            let is_undivided = !backoff.should_divide();
-            backoff.after_undivided_round();
+            let is_undivided = !backoff.should_divide_next_round();
+            backoff.note_undivided_round();
             is_undivided
         });
         rounds.count()
@@ -330,12 +330,12 @@ mod tests {
         for (mismatches, unused) in [(3, 0), (0, 3), (1, 1)] {
             let mut backoff = SpeculationBackoff::new();
             for expected in [1, 2, 4, 8, 16, 32, 64, 64] {
-                backoff.after_divided_round(mismatches, unused, 3);
+                backoff.note_divided_round(mismatches, unused, 3);
                 assert_eq!(count_undivided_rounds(&mut backoff), expected);
             }
-            backoff.after_divided_round(1, 0, 3);
+            backoff.note_divided_round(1, 0, 3);
             assert_eq!(count_undivided_rounds(&mut backoff), 0);
-            backoff.after_divided_round(3, 0, 3);
+            backoff.note_divided_round(3, 0, 3);
             assert_eq!(count_undivided_rounds(&mut backoff), 1);
         }
     }
@@ -347,7 +347,7 @@ mod tests {
             stream.extend([0x02, 0x82].repeat(8));
             stream.extend([0x06; 34]);
         }
-        let window = StreamWindow::whole(&stream);
+        let window = StreamWindow::of_whole_stream(&stream);
         let config = ParallelConfig::for_test(2, 400, 150);
         let segments = plan_round(window, 7, &config, 8, 2);
         assert_eq!(segments.len(), 8);
@@ -368,7 +368,7 @@ mod tests {
         stream.extend([0x02, 0x82].repeat(8));
         stream.extend([0x06; 1000]);
         let config = ParallelConfig::for_test(2, 400, 100);
-        let segments = plan_round(StreamWindow::whole(&stream), 0, &config, 8, 1);
+        let segments = plan_round(StreamWindow::of_whole_stream(&stream), 0, &config, 8, 1);
         assert_eq!(segments, [StreamSegment::undivided_segment(0, 3200)]);
     }
 
@@ -384,7 +384,7 @@ mod tests {
             true
         });
         let both = Barrier::new(2);
-        let found = run_on_threads(&mut [(), ()], &[1, 2], &watch, |(), item| {
+        let found = run_items_on_threads(&mut [(), ()], &[1, 2], &watch, |(), item| {
             both.wait();
             while thread::current().id() != here && !has_polled.load(Ordering::Relaxed) {
                 thread::yield_now();

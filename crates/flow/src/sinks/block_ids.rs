@@ -15,7 +15,7 @@ pub type BlockIdSink = ColumnSink<BlockIdFormat>;
 
 /// Instructions one after the other in memory, up to a branch, taken or not, or to where something came between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Block {
+pub struct InstructionBlock {
     /// IP of the first instruction.
     pub start: u64,
     /// IP of the last instruction.
@@ -29,7 +29,7 @@ pub struct Block {
     pub bits: u8,
 }
 
-impl Hash for Block {
+impl Hash for InstructionBlock {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let kind = u64::from(self.end as u8) << 8 | u64::from(self.continues);
         state.write_u64(self.start);
@@ -39,31 +39,31 @@ impl Hash for Block {
 
 /// All blocks so far, by id. Sinks that share a table give the same ids.
 #[derive(Clone, Debug, Default)]
-pub struct BlockTable(Arc<Mutex<BlockNumbers>>);
+pub struct BlockTable(Arc<Mutex<BlockIdMap>>);
 
 #[derive(Debug, Default)]
-struct BlockNumbers {
-    blocks: Vec<Block>,
-    ids: HashMap<Block, u32, BuildHasherDefault<AddressHasher>>,
+struct BlockIdMap {
+    blocks: Vec<InstructionBlock>,
+    ids: HashMap<InstructionBlock, u32, BuildHasherDefault<AddressHasher>>,
 }
 
 impl BlockTable {
-    fn lock_numbers(&self) -> MutexGuard<'_, BlockNumbers> {
+    fn lock_id_map(&self) -> MutexGuard<'_, BlockIdMap> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the blocks from id `first` on, as many as there are now.
-    pub fn since(&self, first: usize) -> Vec<Block> {
-        let known = self.lock_numbers();
+    pub fn blocks_from_id(&self, first: usize) -> Vec<InstructionBlock> {
+        let known = self.lock_id_map();
         known
             .blocks
             .get(first..)
-            .map_or_else(Vec::new, <[Block]>::to_vec)
+            .map_or_else(Vec::new, <[InstructionBlock]>::to_vec)
     }
 }
 
-impl BlockNumbers {
-    fn id_of(&mut self, block: Block) -> u32 {
+impl BlockIdMap {
+    fn id_of_block(&mut self, block: InstructionBlock) -> u32 {
         let next = self.blocks.len() as u32;
         let id = *self.ids.entry(block).or_insert(next);
         if id == next {
@@ -89,7 +89,7 @@ pub struct BlockIdFormat {
     /// Rows up to the end of the last whole run.
     whole: usize,
     /// The last block, without an id as long as the kind of its end is not known.
-    last: Option<Block>,
+    last: Option<InstructionBlock>,
 }
 
 impl BlockIdSink {
@@ -103,8 +103,8 @@ impl BlockIdSink {
     }
 }
 
-fn push(buffer: &mut RowBuffer<BlockIdColumns>, id: u32) {
-    buffer.reserve(1);
+fn push_block_id(buffer: &mut RowBuffer<BlockIdColumns>, id: u32) {
+    buffer.reserve_rows(1);
     buffer.columns.ids[buffer.len] = id;
     buffer.len += 1;
 }
@@ -132,8 +132,8 @@ impl RowFormat for BlockIdFormat {
         fragment: &RunFragment<'_>,
         _time: u64,
     ) {
-        self.flush(buffer);
-        self.last = Some(Block {
+        self.flush_waiting_rows(buffer);
+        self.last = Some(InstructionBlock {
             start: fragment.start,
             last: fragment.last,
             instructions: fragment.lengths.len() as u32,
@@ -148,23 +148,23 @@ impl RowFormat for BlockIdFormat {
             // the last block of a template
             buffer.len -= 1;
             let id = buffer.columns.ids[buffer.len];
-            self.last = self.table.lock_numbers().blocks.get(id as usize).copied();
+            self.last = self.table.lock_id_map().blocks.get(id as usize).copied();
         }
         if let Some(block) = self.last.take() {
-            let id = self.table.lock_numbers().id_of(Block {
+            let id = self.table.lock_id_map().id_of_block(InstructionBlock {
                 end,
                 continues: false,
                 ..block
             });
-            push(buffer, id);
+            push_block_id(buffer, id);
             self.whole = buffer.len;
         }
     }
 
     #[inline]
-    fn flush(&mut self, buffer: &mut RowBuffer<BlockIdColumns>) {
+    fn flush_waiting_rows(&mut self, buffer: &mut RowBuffer<BlockIdColumns>) {
         if let Some(block) = self.last.take() {
-            push(buffer, self.table.lock_numbers().id_of(block));
+            push_block_id(buffer, self.table.lock_id_map().id_of_block(block));
         }
     }
 
@@ -180,7 +180,7 @@ impl RowFormat for BlockIdFormat {
         self.whole = 0;
     }
 
-    fn template_extra(&self, _buffer: &RowBuffer<BlockIdColumns>) -> u32 {
+    fn template_data_of_format(&self, _buffer: &RowBuffer<BlockIdColumns>) -> u32 {
         self.whole as u32
     }
 
@@ -198,19 +198,23 @@ impl RowFormat for BlockIdFormat {
         }
     }
 
-    fn state(&self, buffer: &RowBuffer<BlockIdColumns>) -> Vec<u32> {
+    fn format_state(&self, buffer: &RowBuffer<BlockIdColumns>) -> Vec<u32> {
         let mut ids = buffer.columns.ids[self.whole..buffer.len].to_vec();
         ids.extend(
             self.last
-                .map(|block| self.table.lock_numbers().id_of(block)),
+                .map(|block| self.table.lock_id_map().id_of_block(block)),
         );
         ids
     }
 
-    fn resume(&mut self, buffer: &mut RowBuffer<BlockIdColumns>, open: &Vec<u32>) {
+    fn resume_from_format_state(
+        &mut self,
+        buffer: &mut RowBuffer<BlockIdColumns>,
+        open: &Vec<u32>,
+    ) {
         self.whole = 0;
         self.last = None;
-        buffer.reserve(open.len());
+        buffer.reserve_rows(open.len());
         buffer.columns.ids[..open.len()].copy_from_slice(open);
         buffer.len = open.len();
     }

@@ -70,8 +70,14 @@ impl RowFormat for BranchFormat {
     }
 
     #[inline]
-    fn edge(&mut self, buffer: &mut RowBuffer<BranchColumns>, from: u64, to: u64, kind: RunEnd) {
-        buffer.reserve(1);
+    fn append_edge(
+        &mut self,
+        buffer: &mut RowBuffer<BranchColumns>,
+        from: u64,
+        to: u64,
+        kind: RunEnd,
+    ) {
+        buffer.reserve_rows(1);
         let (rows, at) = (&mut buffer.columns, buffer.len);
         rows.from[at] = from;
         rows.to[at] = to;
@@ -83,7 +89,7 @@ impl RowFormat for BranchFormat {
         buffer.len = at + 1;
     }
 
-    fn entered_space(&mut self, buffer: &RowBuffer<BranchColumns>, space: u32) {
+    fn note_entered_space(&mut self, buffer: &RowBuffer<BranchColumns>, space: u32) {
         let row = buffer.len.checked_sub(1);
         if let Some(row) = row.filter(|_| space != buffer.space.next_row_space()) {
             self.targets_elsewhere.push((row, space));
@@ -95,7 +101,7 @@ impl RowFormat for BranchFormat {
         buffer: &mut RowBuffer<BranchColumns>,
         batch: &mut BranchColumns,
     ) {
-        batch.space = buffer.space.take(batch.row_count());
+        batch.space = buffer.space.take_row_spaces(batch.row_count());
         if !self.targets_elsewhere.is_empty() {
             batch.target_space = batch.space.clone();
             batch.target_space.resize(batch.row_count(), 0);
@@ -105,7 +111,7 @@ impl RowFormat for BranchFormat {
         }
     }
 
-    fn template_extra(&self, _buffer: &RowBuffer<BranchColumns>) -> Option<bool> {
+    fn template_data_of_format(&self, _buffer: &RowBuffer<BranchColumns>) -> Option<bool> {
         self.now.map(|time| time != 0)
     }
 
@@ -124,16 +130,20 @@ impl RowFormat for BranchFormat {
         }
     }
 
-    fn state(&self, _buffer: &RowBuffer<BranchColumns>) -> Option<u64> {
+    fn format_state(&self, _buffer: &RowBuffer<BranchColumns>) -> Option<u64> {
         self.now
     }
 
-    fn resume(&mut self, _buffer: &mut RowBuffer<BranchColumns>, now: &Option<u64>) {
+    fn resume_from_format_state(
+        &mut self,
+        _buffer: &mut RowBuffer<BranchColumns>,
+        now: &Option<u64>,
+    ) {
         self.targets_elsewhere.clear();
         self.now = *now;
     }
 
-    fn later_state(now: &Option<u64>) -> Option<u64> {
+    fn known_format_state_later(now: &Option<u64>) -> Option<u64> {
         *now
     }
 }

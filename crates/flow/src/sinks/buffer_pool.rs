@@ -2,8 +2,8 @@
 //!
 //! A sink returns its columns without a copy and writes the next rows to other memory. An allocator returns buffers of
 //! this size to the system, and to touch new pages costs more than to copy a column. While results are made
-//! (`BufferPoolGuard`), columns that are no longer needed come back (`recycle`), and the next columns, of any thread,
-//! take their memory.
+//! (`BufferPoolGuard`), columns that are no longer needed come back (`return_column_to_pool`), and the next columns, of
+//! any thread, take their memory.
 
 use std::hint;
 use std::mem::{replace, size_of};
@@ -67,7 +67,7 @@ fn lock_pool() -> Option<MutexGuard<'static, BufferPool>> {
     None
 }
 
-fn bytes_of<T>(buffer: &Vec<T>) -> usize {
+fn buffer_size_in_bytes<T>(buffer: &Vec<T>) -> usize {
     buffer.capacity() * size_of::<T>()
 }
 
@@ -85,12 +85,12 @@ impl BufferPool {
         let buffers = T::buffers_of_type(self);
         let found = buffers.iter().rposition(fits)?;
         let buffer = buffers.swap_remove(found);
-        self.bytes -= bytes_of(&buffer);
+        self.bytes -= buffer_size_in_bytes(&buffer);
         Some(buffer)
     }
 
-    fn insert<T: PooledNumber>(&mut self, buffer: Vec<T>) {
-        let bytes = bytes_of(&buffer);
+    fn insert_buffer<T: PooledNumber>(&mut self, buffer: Vec<T>) {
+        let bytes = buffer_size_in_bytes(&buffer);
         if GUARDS.load(Ordering::SeqCst) > 0 && bytes <= MAX_BYTES - self.bytes {
             self.bytes += bytes;
             T::buffers_of_type(self).push(buffer);
@@ -123,7 +123,7 @@ impl Drop for BufferPoolGuard {
 }
 
 /// Returns a buffer with room for `count` numbers; the numbers in it have no meaning.
-fn buffer_for<T: PooledNumber>(count: usize) -> Vec<T> {
+fn take_or_allocate_buffer<T: PooledNumber>(count: usize) -> Vec<T> {
     let pool = match count * size_of::<T>() {
         MIN_BUFFER.. => lock_pool(),
         _ => None,
@@ -133,15 +133,15 @@ fn buffer_for<T: PooledNumber>(count: usize) -> Vec<T> {
 }
 
 /// Returns an empty buffer with room for `count` numbers.
-pub fn empty_buffer<T: PooledNumber>(count: usize) -> Vec<T> {
-    let mut buffer = buffer_for(count);
+pub fn take_empty_buffer<T: PooledNumber>(count: usize) -> Vec<T> {
+    let mut buffer = take_or_allocate_buffer(count);
     buffer.clear();
     buffer
 }
 
 /// Returns a copy of some numbers.
 pub(crate) fn copy_to_buffer<T: PooledNumber>(numbers: &[T]) -> Vec<T> {
-    let mut buffer = empty_buffer(numbers.len());
+    let mut buffer = take_empty_buffer(numbers.len());
     buffer.extend_from_slice(numbers);
     buffer
 }
@@ -150,7 +150,7 @@ pub(crate) fn copy_to_buffer<T: PooledNumber>(numbers: &[T]) -> Vec<T> {
 /// meaning, and the length stays the same.
 ///
 /// If this is most of the column, its memory goes away with the numbers, and the column gets other memory.
-pub(crate) fn take_front<T: PooledNumber>(
+pub(crate) fn take_front_of_column<T: PooledNumber>(
     column: &mut Vec<T>,
     count: usize,
     open: usize,
@@ -164,7 +164,7 @@ pub(crate) fn take_front<T: PooledNumber>(
         column.copy_within(count..count + open, 0);
         return numbers;
     }
-    let mut other = buffer_for(room);
+    let mut other = take_or_allocate_buffer(room);
     // a recycled buffer is hardly shorter: few numbers are written
     other.resize(room, T::default());
     other[..open].copy_from_slice(&column[count..count + open]);
@@ -180,10 +180,10 @@ pub(crate) fn batch_capacity(rows: usize, first: usize, limit: usize) -> usize {
 }
 
 /// Gives the memory of a column to later ones.
-pub fn recycle<T: PooledNumber>(column: Vec<T>) {
-    if bytes_of(&column) >= MIN_BUFFER {
+pub fn return_column_to_pool<T: PooledNumber>(column: Vec<T>) {
+    if buffer_size_in_bytes(&column) >= MIN_BUFFER {
         if let Some(mut pool) = lock_pool() {
-            pool.insert(column);
+            pool.insert_buffer(column);
         }
     }
 }
@@ -192,7 +192,7 @@ pub fn recycle<T: PooledNumber>(column: Vec<T>) {
 mod tests {
     use super::*;
 
-    fn pool() -> MutexGuard<'static, BufferPool> {
+    fn locked_pool() -> MutexGuard<'static, BufferPool> {
         lock_pool().unwrap()
     }
 
@@ -213,7 +213,7 @@ mod tests {
     fn take_front_keeps_open_numbers() {
         for count in 0..8 {
             let mut column: Vec<u32> = (0..10).collect();
-            let front = take_front(&mut column, count, 2);
+            let front = take_front_of_column(&mut column, count, 2);
             assert_eq!(front, (0..count as u32).collect::<Vec<_>>());
             assert_eq!(column[..2], [count as u32, count as u32 + 1]);
             assert_eq!(column.len(), 10);
@@ -224,51 +224,55 @@ mod tests {
     #[test]
     fn recycled_buffers_are_used_again_while_guarded() {
         let numbers: Vec<u64> = (0..MIN_BUFFER as u64).collect();
-        recycle(numbers.clone());
-        assert!(pool().take_buffer::<u64>(numbers.len()).is_none());
+        return_column_to_pool(numbers.clone());
+        assert!(locked_pool().take_buffer::<u64>(numbers.len()).is_none());
         let guard = BufferPoolGuard::new();
-        recycle(numbers.clone());
-        recycle(vec![0_u8; 100]);
-        assert!(pool().of_u8.is_empty());
+        return_column_to_pool(numbers.clone());
+        return_column_to_pool(vec![0_u8; 100]);
+        assert!(locked_pool().of_u8.is_empty());
         assert_eq!(copy_to_buffer(&numbers[1..]), numbers[1..]);
-        assert_eq!(pool().bytes, 0);
-        recycle(numbers.clone());
+        assert_eq!(locked_pool().bytes, 0);
+        return_column_to_pool(numbers.clone());
         // too large for these
-        assert!(pool().take_buffer::<u64>(numbers.len() / 2 - 1).is_none());
-        assert!(pool().take_buffer::<u64>(numbers.len() + 1).is_none());
-        for _ in 0..=MAX_BYTES / bytes_of(&numbers) {
-            recycle(numbers.clone());
+        assert!(locked_pool()
+            .take_buffer::<u64>(numbers.len() / 2 - 1)
+            .is_none());
+        assert!(locked_pool()
+            .take_buffer::<u64>(numbers.len() + 1)
+            .is_none());
+        for _ in 0..=MAX_BYTES / buffer_size_in_bytes(&numbers) {
+            return_column_to_pool(numbers.clone());
         }
-        assert!(pool().bytes <= MAX_BYTES && pool().bytes > MAX_BYTES / 2);
+        assert!(locked_pool().bytes <= MAX_BYTES && locked_pool().bytes > MAX_BYTES / 2);
         // most of a column goes away without a copy, and the column gets a recycled buffer
         let mut column = numbers.clone();
-        let (address, bytes) = (column.as_ptr(), pool().bytes);
-        let most = take_front(&mut column, numbers.len() - 1, 1);
+        let (address, bytes) = (column.as_ptr(), locked_pool().bytes);
+        let most = take_front_of_column(&mut column, numbers.len() - 1, 1);
         assert_eq!(
             (most.as_ptr(), &most[..]),
             (address, &numbers[..most.len()])
         );
         assert_eq!(column.len(), numbers.len());
-        assert_eq!(pool().bytes, bytes - bytes_of(&column));
+        assert_eq!(locked_pool().bytes, bytes - buffer_size_in_bytes(&column));
         assert_ne!(column.as_ptr(), address);
         // a part is copied
         let address = column.as_ptr();
         column.copy_from_slice(&numbers);
         let half = numbers.len() / 2;
-        assert_eq!(take_front(&mut column, half, 0), numbers[..half]);
+        assert_eq!(take_front_of_column(&mut column, half, 0), numbers[..half]);
         assert_eq!(column.as_ptr(), address);
         // a lock that is never released is not waited for
-        let held = pool();
+        let held = locked_pool();
         let bytes = held.bytes;
         assert_eq!(copy_to_buffer(&numbers), numbers);
-        recycle(numbers);
+        return_column_to_pool(numbers);
         assert_eq!(held.bytes, bytes);
         drop(held);
         let other = BufferPoolGuard::new();
         drop(guard);
-        assert!(pool().bytes > 0);
+        assert!(locked_pool().bytes > 0);
         drop(other);
-        assert_eq!(pool().bytes, 0);
-        assert!(pool().of_u64.is_empty());
+        assert_eq!(locked_pool().bytes, 0);
+        assert!(locked_pool().of_u64.is_empty());
     }
 }

@@ -16,14 +16,14 @@ pub trait ColumnSet: Clone + Debug + Default + Send {
 
     fn row_count(&self) -> usize;
     /// Changes the number of rows. Offset columns are only filled if `with_offsets`.
-    fn resize(&mut self, rows: usize, with_offsets: bool);
-    fn slices(&mut self) -> Self::Slices<'_>;
+    fn resize_columns(&mut self, rows: usize, with_offsets: bool);
+    fn column_slices(&mut self) -> Self::Slices<'_>;
     /// Takes the first `rows` rows out. The `open` rows after them become the first; the number of rows stays the same.
-    fn take_front(&mut self, rows: usize, open: usize) -> Self;
+    fn take_first_rows(&mut self, rows: usize, open: usize) -> Self;
     /// The first `rows` rows as blocks. Offsets are relative to `first_offset`, which is less than 256 bytes before.
-    fn blocks(&self, rows: usize, first_offset: u64) -> impl Iterator<Item = Self::Block>;
+    fn row_blocks(&self, rows: usize, first_offset: u64) -> impl Iterator<Item = Self::Block>;
     /// The number of leading rows, of the first `rows`, whose time is 0.
-    fn early_rows(&self, rows: usize) -> usize;
+    fn leading_rows_without_time(&self, rows: usize) -> usize;
     /// Writes a block to the rows from `at` on: `offset` is that of the transition, and `time` the time of all of them.
     fn copy_block(
         slices: &mut Self::Slices<'_>,
@@ -33,7 +33,7 @@ pub trait ColumnSet: Clone + Debug + Default + Send {
         time: u64,
     );
     /// Sets the time of some rows.
-    fn fill_times(slices: &mut Self::Slices<'_>, rows: std::ops::Range<usize>, time: u64);
+    fn set_row_times(slices: &mut Self::Slices<'_>, rows: std::ops::Range<usize>, time: u64);
 }
 
 /// Declares a set of columns with its slices and its blocks.
@@ -83,7 +83,7 @@ macro_rules! column_set {
                 [$(self.$copied.len(),)+][0]
             }
 
-            fn resize(&mut self, rows: usize, with_offsets: bool) {
+            fn resize_columns(&mut self, rows: usize, with_offsets: bool) {
                 $(self.$copied.resize(rows, 0);)+
                 $(if with_offsets {
                     self.$offset.resize(rows, 0);
@@ -92,7 +92,7 @@ macro_rules! column_set {
             }
 
             #[inline(always)]
-            fn slices(&mut self) -> $slices<'_> {
+            fn column_slices(&mut self) -> $slices<'_> {
                 let rows = self.row_count();
                 $slices {
                     $($copied: &mut self.$copied[..rows],)+
@@ -101,17 +101,17 @@ macro_rules! column_set {
                 }
             }
 
-            fn take_front(&mut self, rows: usize, open: usize) -> Self {
-                use $crate::sinks::buffer_pool::take_front;
+            fn take_first_rows(&mut self, rows: usize, open: usize) -> Self {
+                use $crate::sinks::buffer_pool::take_front_of_column;
                 $name {
-                    $($copied: take_front(&mut self.$copied, rows, open),)+
-                    $($offset: take_front(&mut self.$offset, rows, open),)?
-                    $($time: take_front(&mut self.$time, rows, open),)?
+                    $($copied: take_front_of_column(&mut self.$copied, rows, open),)+
+                    $($offset: take_front_of_column(&mut self.$offset, rows, open),)?
+                    $($time: take_front_of_column(&mut self.$time, rows, open),)?
                     $($added: Vec::new(),)*
                 }
             }
 
-            fn blocks(&self, rows: usize, first_offset: u64) -> impl Iterator<Item = $block> {
+            fn row_blocks(&self, rows: usize, first_offset: u64) -> impl Iterator<Item = $block> {
                 let block = move |first: usize| {
                     let mut block = $block::default();
                     for (to, from) in (first..rows.min(first + $size)).enumerate() {
@@ -125,7 +125,7 @@ macro_rules! column_set {
                 (0..rows).step_by($size).map(block)
             }
 
-            fn early_rows(&self, rows: usize) -> usize {
+            fn leading_rows_without_time(&self, rows: usize) -> usize {
                 let times: &[&[u64]] = &[$(&self.$time[..rows])?];
                 let is_early = |time: &&u64| **time == 0;
                 times.first().map_or(0, |times| times.iter().take_while(is_early).count())
@@ -141,7 +141,7 @@ macro_rules! column_set {
             }
 
             #[inline(always)]
-            fn fill_times(slices: &mut $slices<'_>, rows: std::ops::Range<usize>, time: u64) {
+            fn set_row_times(slices: &mut $slices<'_>, rows: std::ops::Range<usize>, time: u64) {
                 $(slices.$time[rows].fill(time);)?
             }
         }

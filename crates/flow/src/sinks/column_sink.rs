@@ -38,7 +38,7 @@ pub struct RowBuffer<C> {
 impl<C: ColumnSet> RowBuffer<C> {
     /// Makes room for `rows` more.
     #[inline(always)]
-    pub(super) fn reserve(&mut self, rows: usize) {
+    pub(super) fn reserve_rows(&mut self, rows: usize) {
         if self.len + rows > self.columns.row_count() {
             self.grow_columns(self.len + rows);
         }
@@ -48,7 +48,7 @@ impl<C: ColumnSet> RowBuffer<C> {
     #[inline(never)]
     fn grow_columns(&mut self, rows: usize) {
         let rows = batch_capacity(rows, FIRST_ROWS, self.limit);
-        self.columns.resize(rows, self.with_offsets);
+        self.columns.resize_columns(rows, self.with_offsets);
     }
 
     /// Returns the transaction column of the first `rows` rows, which leave the buffer.
@@ -94,8 +94,8 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     );
     fn close_run(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _end: RunEnd, _offset: u64) {}
     /// Writes rows that wait for the next call.
-    fn flush(&mut self, _buffer: &mut RowBuffer<Self::Columns>) {}
-    fn edge(
+    fn flush_waiting_rows(&mut self, _buffer: &mut RowBuffer<Self::Columns>) {}
+    fn append_edge(
         &mut self,
         _buffer: &mut RowBuffer<Self::Columns>,
         _from: u64,
@@ -103,9 +103,14 @@ pub trait RowFormat: Clone + Debug + Default + Send {
         _kind: RunEnd,
     ) {
     }
-    fn entered_space(&mut self, _buffer: &RowBuffer<Self::Columns>, _space: u32) {}
-    fn event(&mut self, _buffer: &RowBuffer<Self::Columns>, _event: &Event) {}
-    fn unknown_repetitions(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _loop_body: &[u64]) {}
+    fn note_entered_space(&mut self, _buffer: &RowBuffer<Self::Columns>, _space: u32) {}
+    fn append_event(&mut self, _buffer: &RowBuffer<Self::Columns>, _event: &Event) {}
+    fn append_unknown_repetitions(
+        &mut self,
+        _buffer: &mut RowBuffer<Self::Columns>,
+        _loop_body: &[u64],
+    ) {
+    }
 
     /// Rows that can be taken; those after them belong to a run that is not complete.
     fn finished_rows(&self, buffer: &RowBuffer<Self::Columns>) -> usize {
@@ -126,7 +131,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     }
 
     /// Instructions of the open run; the next row is at `at`.
-    fn open_instructions(
+    fn open_run_instruction_count(
         &self,
         _columns: &<Self::Columns as ColumnSet>::Slices<'_>,
         _at: usize,
@@ -135,7 +140,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     }
 
     /// What a template keeps of the transition that this format and this buffer have recorded.
-    fn template_extra(&self, buffer: &RowBuffer<Self::Columns>) -> Self::Extra;
+    fn template_data_of_format(&self, buffer: &RowBuffer<Self::Columns>) -> Self::Extra;
 
     /// Takes a transition: copies its template to the rows from `at` on and joins the first row to an open run.
     fn copy_template_rows(
@@ -146,15 +151,19 @@ pub trait RowFormat: Clone + Debug + Default + Send {
         transition: &LoggedTransition,
     );
 
-    fn state(&self, buffer: &RowBuffer<Self::Columns>) -> Self::State;
+    fn format_state(&self, buffer: &RowBuffer<Self::Columns>) -> Self::State;
     /// Goes on from a state with an empty buffer.
-    fn resume(&mut self, buffer: &mut RowBuffer<Self::Columns>, state: &Self::State);
+    fn resume_from_format_state(
+        &mut self,
+        buffer: &mut RowBuffer<Self::Columns>,
+        state: &Self::State,
+    );
     /// Returns what is known of the state somewhat later in the stream.
-    fn later_state(_state: &Self::State) -> Self::State {
+    fn known_format_state_later(_state: &Self::State) -> Self::State {
         Self::State::default()
     }
     /// Renumbers a batch: `rows` rows precede it.
-    fn shift_rows(_batch: &mut Self::Columns, _rows: u64) {}
+    fn renumber_rows(_batch: &mut Self::Columns, _rows: u64) {}
 }
 
 /// Gathers rows of one format.
@@ -204,16 +213,16 @@ impl<F: RowFormat> ColumnSink<F> {
         if !self.templates.are_of_generation(generation) || room == 0 {
             return 0;
         }
-        let mut columns = self.buffer.columns.slices();
+        let mut columns = self.buffer.columns.column_slices();
         let mut at = self.buffer.len;
         let mut offset = self.buffer.offset;
         let mut copied = 0;
         for transition in transitions {
-            let Some(template) = self.templates.get(transition.number) else {
+            let Some(template) = self.templates.template_of_transition(transition.number) else {
                 break;
             };
             if at + template.overwritten_rows() >= room
-                || self.format.open_instructions(&columns, at) >= MAX_RUN_INSTRUCTIONS / 2
+                || self.format.open_run_instruction_count(&columns, at) >= MAX_RUN_INSTRUCTIONS / 2
             {
                 break;
             }
@@ -235,26 +244,30 @@ impl<F: RowFormat> ColumnSink<F> {
         let at = self.buffer.len;
         let open = self
             .format
-            .open_instructions(&self.buffer.columns.slices(), at);
+            .open_run_instruction_count(&self.buffer.columns.column_slices(), at);
         // a run near its limit may end within the transition
         let is_near_limit = open >= MAX_RUN_INSTRUCTIONS / 2;
-        let template = self.templates.get(transition.transition_id());
-        let template =
-            template.filter(|_| self.templates.are_of_generation(transition.generation()));
+        let template = self
+            .templates
+            .template_of_transition(transition.transition_id());
+        let template = template.filter(|_| {
+            self.templates
+                .are_of_generation(transition.transition_generation())
+        });
         let overwrites = template.map(|template| template.overwritten_rows());
-        if is_near_limit || overwrites.is_none() && !self.is_recorded(transition) {
+        if is_near_limit || overwrites.is_none() && !self.should_record_template(transition) {
             transition.replay_to_sink(self);
             return true;
         }
         match overwrites {
-            Some(rows) => self.buffer.reserve(rows + 1),
+            Some(rows) => self.buffer.reserve_rows(rows + 1),
             None => self.record_template(transition),
         }
         false
     }
 
     /// Returns whether a transition without a template is to have one.
-    fn is_recorded(&mut self, transition: &impl TakenTransition) -> bool {
+    fn should_record_template(&mut self, transition: &impl TakenTransition) -> bool {
         let recurs = F::RECORDS_AT_ONCE || !self.templates.is_first_time(transition);
         recurs && !self.templates.is_full()
     }
@@ -265,17 +278,17 @@ impl<F: RowFormat> ColumnSink<F> {
             .recorder
             .take()
             .unwrap_or_else(|| Box::new(self.new_empty_sink()));
-        recorder.resume_from(&SinkState {
+        recorder.resume_from_sink_state(&SinkState {
             space: self.buffer.space.next_row_space(),
             ..SinkState::default()
         });
         transition.replay_with_times((0, 1), &mut *recorder);
         let ColumnSink { format, buffer, .. } = &mut *recorder;
-        format.flush(buffer);
+        format.flush_waiting_rows(buffer);
         let rows = buffer.len + usize::from(F::HAS_OPEN_ROW);
-        let extra = format.template_extra(buffer);
+        let extra = format.template_data_of_format(buffer);
         self.templates
-            .insert(transition, &buffer.columns, rows, buffer.offset, extra);
+            .insert_template(transition, &buffer.columns, rows, buffer.offset, extra);
         self.recorder = Some(recorder);
     }
 }
@@ -301,7 +314,7 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
         )
     }
 
-    fn set_limit(&mut self, limit: usize) {
+    fn set_row_limit(&mut self, limit: usize) {
         self.buffer.limit = limit;
     }
 
@@ -314,42 +327,42 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
         let buffer = &mut self.buffer;
         let end = buffer.len + usize::from(F::HAS_OPEN_ROW);
         let end = end.min(buffer.columns.row_count());
-        let mut batch = buffer.columns.take_front(finished, end - finished);
+        let mut batch = buffer.columns.take_first_rows(finished, end - finished);
         buffer.len -= finished;
         self.format.add_missing_columns(buffer, &mut batch);
         batch
     }
 
-    fn state(&self) -> Self::State {
+    fn sink_state(&self) -> Self::State {
         SinkState {
-            format: self.format.state(&self.buffer),
+            format: self.format.format_state(&self.buffer),
             in_tx: self.buffer.now_in_tx,
             space: self.buffer.space.next_row_space(),
         }
     }
 
-    fn resume_from(&mut self, state: &Self::State) {
+    fn resume_from_sink_state(&mut self, state: &Self::State) {
         let buffer = &mut self.buffer;
         buffer.len = 0;
         buffer.in_tx.clear();
         buffer.now_in_tx = state.in_tx;
-        buffer.space.restart_in(state.space);
-        self.format.resume(buffer, &state.format);
+        buffer.space.restart_in_space(state.space);
+        self.format.resume_from_format_state(buffer, &state.format);
     }
 
-    fn later_state(state: &Self::State) -> Self::State {
+    fn known_sink_state_later(state: &Self::State) -> Self::State {
         SinkState {
-            format: F::later_state(&state.format),
+            format: F::known_format_state_later(&state.format),
             ..state.clone()
         }
     }
 
-    fn rows(batch: &F::Columns) -> usize {
+    fn batch_row_count(batch: &F::Columns) -> usize {
         batch.row_count()
     }
 
-    fn shift_rows(batch: &mut F::Columns, rows: u64) {
-        F::shift_rows(batch, rows);
+    fn renumber_rows(batch: &mut F::Columns, rows: u64) {
+        F::renumber_rows(batch, rows);
     }
 }
 
@@ -377,15 +390,17 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
 
     #[inline]
     fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
-        self.format.edge(&mut self.buffer, from, to, kind);
+        self.format.append_edge(&mut self.buffer, from, to, kind);
     }
 
     fn note_entered_space(&mut self, space: u32) {
-        self.format.entered_space(&self.buffer, space);
+        self.format.note_entered_space(&self.buffer, space);
     }
 
     fn add_event(&mut self, event: &Event) {
-        let in_tx = event.in_tx().filter(|_| F::SPLITS_AT_TRANSACTIONS);
+        let in_tx = event
+            .is_in_transaction()
+            .filter(|_| F::SPLITS_AT_TRANSACTIONS);
         if let Some(in_tx) = in_tx.filter(|&in_tx| in_tx != self.buffer.now_in_tx) {
             self.format
                 .close_run(&mut self.buffer, RunEnd::Cut, event.offset);
@@ -393,11 +408,12 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
             buffer.in_tx.resize(buffer.len, buffer.now_in_tx.into());
             buffer.now_in_tx = in_tx;
         }
-        self.format.event(&self.buffer, event);
+        self.format.append_event(&self.buffer, event);
     }
 
     fn note_unknown_repetitions(&mut self, round: &[u64]) {
-        self.format.unknown_repetitions(&mut self.buffer, round);
+        self.format
+            .append_unknown_repetitions(&mut self.buffer, round);
     }
 
     #[inline]
@@ -407,8 +423,8 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
             self.enter_space(transitions.address_space_index(), first.offset);
         }
         loop {
-            self.format.flush(&mut self.buffer);
-            let copied = self.copy_templates(transitions.generation(), rest);
+            self.format.flush_waiting_rows(&mut self.buffer);
+            let copied = self.copy_templates(transitions.transition_generation(), rest);
             rest = &rest[copied..];
             let Some((&first, more)) = rest.split_first() else {
                 return;
@@ -462,7 +478,7 @@ impl RowSpaces {
     }
 
     /// Returns the spaces of the `rows` rows collected so far, and starts a new column. Empty if all are in space 0.
-    pub fn take(&mut self, rows: usize) -> Vec<u32> {
+    pub fn take_row_spaces(&mut self, rows: usize) -> Vec<u32> {
         let mut found = Vec::new();
         if self.first != 0 || !self.changes.is_empty() {
             let mut space = self.first;
@@ -477,7 +493,7 @@ impl RowSpaces {
     }
 
     /// Drops all rows; the next one is in `space`.
-    pub fn restart_in(&mut self, space: u32) {
+    pub fn restart_in_space(&mut self, space: u32) {
         self.first = space;
         self.now = space;
         self.changes.clear();
@@ -497,20 +513,20 @@ pub trait OrderedSink: Sink + Send {
     /// Returns an empty sink for the same results.
     fn new_empty_sink(&self) -> Self;
     /// Decoding pauses when so many rows wait.
-    fn set_limit(&mut self, limit: usize);
+    fn set_row_limit(&mut self, limit: usize);
     /// Returns whether there are no results to take.
     fn is_empty(&self) -> bool;
     /// Takes the results that were collected.
     fn take_batch(&mut self) -> Self::Batch;
-    fn state(&self) -> Self::State;
+    fn sink_state(&self) -> Self::State;
     /// Drops all results, and continues from this state.
-    fn resume_from(&mut self, state: &Self::State);
+    fn resume_from_sink_state(&mut self, state: &Self::State);
     /// Returns what is known of the state somewhat later in the stream.
-    fn later_state(state: &Self::State) -> Self::State;
+    fn known_sink_state_later(state: &Self::State) -> Self::State;
     /// Returns the number of rows in a batch.
-    fn rows(batch: &Self::Batch) -> usize;
+    fn batch_row_count(batch: &Self::Batch) -> usize;
     /// Renumbers a batch: `rows` rows precede the state that the sink continued from.
-    fn shift_rows(_batch: &mut Self::Batch, _rows: u64) {}
+    fn renumber_rows(_batch: &mut Self::Batch, _rows: u64) {}
 }
 
 /// Limit of stored blocks: further transitions are replayed each time.
@@ -567,7 +583,7 @@ impl<C: ColumnSet, E> RowTemplate<'_, C, E> {
             to += C::BLOCK;
         }
         if before != after && self.early_rows != 0 {
-            C::fill_times(columns, at..at + self.early_rows, before);
+            C::set_row_times(columns, at..at + self.early_rows, before);
         }
     }
 }
@@ -597,7 +613,7 @@ impl<C: ColumnSet, E: Copy + Default> RowTemplates<C, E> {
     }
 
     #[inline(always)]
-    pub fn get(&self, number: u32) -> Option<RowTemplate<'_, C, E>> {
+    pub fn template_of_transition(&self, number: u32) -> Option<RowTemplate<'_, C, E>> {
         let entry = self.entries.get(number as usize)?;
         let (first, rows) = (entry.first as usize, entry.rows as usize);
         Some(RowTemplate {
@@ -625,7 +641,7 @@ impl<C: ColumnSet, E: Copy + Default> RowTemplates<C, E> {
     }
 
     /// Keeps the first `rows` rows of `columns` as those of a transition whose last packet has this offset.
-    pub fn insert(
+    pub fn insert_template(
         &mut self,
         transition: &impl TakenTransition,
         columns: &C,
@@ -636,11 +652,11 @@ impl<C: ColumnSet, E: Copy + Default> RowTemplates<C, E> {
         let _ = self.entry_of_transition(transition);
         let first = self.blocks.len() as u32;
         self.blocks
-            .extend(columns.blocks(rows, transition.first_packet_offset()));
+            .extend(columns.row_blocks(rows, transition.first_packet_offset()));
         *self.entry_of_transition(transition) = TemplateEntry {
             first,
             rows: rows as u32,
-            early_rows: columns.early_rows(rows) as u32,
+            early_rows: columns.leading_rows_without_time(rows) as u32,
             last_packet: last_offset.wrapping_sub(transition.first_packet_offset()) as u8,
             extra,
         };
@@ -648,10 +664,10 @@ impl<C: ColumnSet, E: Copy + Default> RowTemplates<C, E> {
 
     /// The entry of a transition. The entries of another generation are dropped.
     fn entry_of_transition(&mut self, transition: &impl TakenTransition) -> &mut TemplateEntry<E> {
-        if self.generation != transition.generation() {
+        if self.generation != transition.transition_generation() {
             self.entries.clear();
             self.blocks.clear();
-            self.generation = transition.generation();
+            self.generation = transition.transition_generation();
         }
         let number = transition.transition_id() as usize;
         if number >= self.entries.len() {

@@ -33,7 +33,7 @@ column_set! {
 
 impl HashedRunColumns {
     /// Returns a run; None after the last one.
-    pub fn get(&self, at: usize) -> Option<HashedRun> {
+    pub fn run_at(&self, at: usize) -> Option<HashedRun> {
         Some(HashedRun {
             start: *self.start.get(at)?,
             instructions: *self.instructions.get(at)?,
@@ -41,7 +41,7 @@ impl HashedRunColumns {
         })
     }
 
-    fn set(&mut self, at: usize, run: HashedRun) {
+    fn set_run_at(&mut self, at: usize, run: HashedRun) {
         self.start[at] = run.start;
         self.instructions[at] = run.instructions;
         self.hash[at] = run.hash;
@@ -54,14 +54,14 @@ pub struct HashedRunFormat;
 
 /// The open run, if it has instructions.
 fn open_run(buffer: &RowBuffer<HashedRunColumns>) -> Option<HashedRun> {
-    let open = buffer.columns.get(buffer.len);
+    let open = buffer.columns.run_at(buffer.len);
     open.filter(|open| open.instructions != 0)
 }
 
 /// Adds a run while no run is open.
-fn push(buffer: &mut RowBuffer<HashedRunColumns>, run: HashedRun) {
-    buffer.reserve(2);
-    buffer.columns.set(buffer.len, run);
+fn push_run(buffer: &mut RowBuffer<HashedRunColumns>, run: HashedRun) {
+    buffer.reserve_rows(2);
+    buffer.columns.set_run_at(buffer.len, run);
     buffer.len += 1;
     buffer.columns.instructions[buffer.len] = 0;
 }
@@ -82,7 +82,7 @@ impl RowFormat for HashedRunFormat {
         fragment: &RunFragment<'_>,
         _time: u64,
     ) {
-        buffer.reserve(2);
+        buffer.reserve_rows(2);
         let (rows, at) = (&mut buffer.columns, buffer.len);
         let open = rows.instructions[at];
         if open == 0 {
@@ -106,25 +106,29 @@ impl RowFormat for HashedRunFormat {
         }
     }
 
-    fn unknown_repetitions(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, loop_body: &[u64]) {
+    fn append_unknown_repetitions(
+        &mut self,
+        buffer: &mut RowBuffer<HashedRunColumns>,
+        loop_body: &[u64],
+    ) {
         self.close_run(buffer, RunEnd::Cut, 0);
         let empty = HashedRun::default();
         let head = HashedRun {
             hash: loop_body.len() as u64,
             ..empty
         };
-        push(buffer, head);
+        push_run(buffer, head);
         for &start in loop_body {
-            push(buffer, HashedRun { start, ..empty });
+            push_run(buffer, HashedRun { start, ..empty });
         }
     }
 
     #[inline(always)]
-    fn open_instructions(&self, rows: &HashedRunSlices<'_>, at: usize) -> u32 {
+    fn open_run_instruction_count(&self, rows: &HashedRunSlices<'_>, at: usize) -> u32 {
         rows.instructions.get(at).map_or(0, |&open| open)
     }
 
-    fn template_extra(&self, buffer: &RowBuffer<HashedRunColumns>) -> u64 {
+    fn template_data_of_format(&self, buffer: &RowBuffer<HashedRunColumns>) -> u64 {
         K.wrapping_pow(buffer.columns.instructions[0])
     }
 
@@ -147,12 +151,16 @@ impl RowFormat for HashedRunFormat {
         }
     }
 
-    fn state(&self, buffer: &RowBuffer<HashedRunColumns>) -> HashedRun {
+    fn format_state(&self, buffer: &RowBuffer<HashedRunColumns>) -> HashedRun {
         open_run(buffer).unwrap_or_default()
     }
 
-    fn resume(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, open: &HashedRun) {
-        buffer.reserve(1);
-        buffer.columns.set(buffer.len, *open);
+    fn resume_from_format_state(
+        &mut self,
+        buffer: &mut RowBuffer<HashedRunColumns>,
+        open: &HashedRun,
+    ) {
+        buffer.reserve_rows(1);
+        buffer.columns.set_run_at(buffer.len, *open);
     }
 }

@@ -43,7 +43,7 @@ pub struct OpenRun {
 impl OpenRun {
     /// When the run began to which the instructions at `time` belong.
     #[inline(always)]
-    fn time_at(self, time: u64) -> u64 {
+    fn run_start_time(self, time: u64) -> u64 {
         match self.instructions {
             0 => time,
             _ => self.time,
@@ -91,7 +91,7 @@ impl RowFormat for InstructionFormat {
         time: u64,
     ) {
         let count = fragment.lengths.len();
-        buffer.reserve(count);
+        buffer.reserve_rows(count);
         let (rows, range) = (&mut buffer.columns, buffer.len..buffer.len + count);
         for (to, ip) in rows.ips[range.clone()]
             .iter_mut()
@@ -101,7 +101,7 @@ impl RowFormat for InstructionFormat {
         }
         rows.lengths[range.clone()].copy_from_slice(fragment.lengths);
         rows.bits[range.clone()].fill(fragment.mode.pointer_bits() as u8);
-        let time = self.open.time_at(time);
+        let time = self.open.run_start_time(time);
         rows.times[range.clone()].fill(time);
         if let Some(offsets) = rows.offsets.get_mut(range) {
             offsets.fill(buffer.offset);
@@ -131,15 +131,15 @@ impl RowFormat for InstructionFormat {
         batch: &mut InstructionColumns,
     ) {
         batch.in_tx = buffer.take_in_tx(batch.row_count());
-        batch.space = buffer.space.take(batch.row_count());
+        batch.space = buffer.space.take_row_spaces(batch.row_count());
     }
 
     #[inline(always)]
-    fn open_instructions(&self, _rows: &InstructionSlices<'_>, _at: usize) -> u32 {
+    fn open_run_instruction_count(&self, _rows: &InstructionSlices<'_>, _at: usize) -> u32 {
         self.open.instructions
     }
 
-    fn template_extra(&self, _buffer: &RowBuffer<InstructionColumns>) -> TransitionRuns {
+    fn template_data_of_format(&self, _buffer: &RowBuffer<InstructionColumns>) -> TransitionRuns {
         TransitionRuns {
             first_end: self.first_end,
             open: self.open,
@@ -156,7 +156,7 @@ impl RowFormat for InstructionFormat {
     ) {
         template.copy_to(rows, at, transition);
         let (before, after) = transition.times;
-        let time = self.open.time_at(before);
+        let time = self.open.run_start_time(before);
         let TransitionRuns { first_end, open } = template.extra;
         if time != before {
             let first = first_end.map_or(template.rows, |rows| rows as usize);
@@ -178,14 +178,18 @@ impl RowFormat for InstructionFormat {
         };
     }
 
-    fn state(&self, _buffer: &RowBuffer<InstructionColumns>) -> OpenRun {
+    fn format_state(&self, _buffer: &RowBuffer<InstructionColumns>) -> OpenRun {
         match self.open.instructions {
             0 => OpenRun::default(),
             _ => self.open,
         }
     }
 
-    fn resume(&mut self, _buffer: &mut RowBuffer<InstructionColumns>, open: &OpenRun) {
+    fn resume_from_format_state(
+        &mut self,
+        _buffer: &mut RowBuffer<InstructionColumns>,
+        open: &OpenRun,
+    ) {
         self.open = *open;
         self.first_end = None;
     }

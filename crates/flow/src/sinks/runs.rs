@@ -10,7 +10,7 @@ pub type RunSink = ColumnSink<RunFormat>;
 
 /// A run: instructions that ran one after the other in memory order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Run {
+pub struct InstructionRun {
     /// IP of the first instruction.
     pub start: u64,
     /// IP of the last instruction.
@@ -31,7 +31,7 @@ pub struct Run {
 
 /// An event and its position: the number of runs, counted from the start of the stream, that began before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlacedEvent {
+pub struct PositionedEvent {
     pub row: u64,
     pub event: Event,
 }
@@ -52,14 +52,14 @@ column_set! {
         in_tx: u8,
         /// The address space of each run, as `RunFragment` has it; empty: all are in space 0.
         space: u32,
-        events: PlacedEvent,
+        events: PositionedEvent,
     }
 }
 
 impl RunColumns {
     /// Returns the runs one by one.
-    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        (0..self.start.len()).map(|at| Run {
+    pub fn iter_runs(&self) -> impl Iterator<Item = InstructionRun> + '_ {
+        (0..self.start.len()).map(|at| InstructionRun {
             start: self.start[at],
             last: self.last[at],
             time: self.time[at],
@@ -75,13 +75,13 @@ impl RunColumns {
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct RunFormat {
-    events: Vec<PlacedEvent>,
+    events: Vec<PositionedEvent>,
     /// Runs in earlier batches.
     taken: u64,
 }
 
 /// Instructions of the open run.
-fn open_instructions(buffer: &RowBuffer<RunColumns>) -> u32 {
+fn open_run_instruction_count(buffer: &RowBuffer<RunColumns>) -> u32 {
     let open = buffer.columns.instructions.get(buffer.len);
     open.map_or(0, |&instructions| instructions)
 }
@@ -90,7 +90,7 @@ impl RowFormat for RunFormat {
     type Columns = RunColumns;
     type Extra = ();
     /// The open run, if it has instructions.
-    type State = Run;
+    type State = InstructionRun;
     const IS_LOCATED: bool = true;
     const SPLITS_AT_TRANSACTIONS: bool = true;
     const HAS_OPEN_ROW: bool = true;
@@ -103,7 +103,7 @@ impl RowFormat for RunFormat {
         fragment: &RunFragment<'_>,
         time: u64,
     ) {
-        buffer.reserve(2);
+        buffer.reserve_rows(2);
         let (rows, at) = (&mut buffer.columns, buffer.len);
         if rows.instructions[at] == 0 {
             rows.start[at] = fragment.start;
@@ -119,7 +119,7 @@ impl RowFormat for RunFormat {
 
     #[inline]
     fn close_run(&mut self, buffer: &mut RowBuffer<RunColumns>, end: RunEnd, offset: u64) {
-        if open_instructions(buffer) != 0 {
+        if open_run_instruction_count(buffer) != 0 {
             let (rows, at) = (&mut buffer.columns, buffer.len);
             rows.end[at] = end as u8;
             rows.offset[at] = offset;
@@ -128,9 +128,9 @@ impl RowFormat for RunFormat {
         }
     }
 
-    fn event(&mut self, buffer: &RowBuffer<RunColumns>, event: &Event) {
-        let begun = buffer.len as u64 + u64::from(open_instructions(buffer) != 0);
-        self.events.push(PlacedEvent {
+    fn append_event(&mut self, buffer: &RowBuffer<RunColumns>, event: &Event) {
+        let begun = buffer.len as u64 + u64::from(open_run_instruction_count(buffer) != 0);
+        self.events.push(PositionedEvent {
             row: self.taken + begun,
             event: *event,
         });
@@ -142,17 +142,17 @@ impl RowFormat for RunFormat {
 
     fn add_missing_columns(&mut self, buffer: &mut RowBuffer<RunColumns>, batch: &mut RunColumns) {
         batch.in_tx = buffer.take_in_tx(batch.row_count());
-        batch.space = buffer.space.take(batch.row_count());
+        batch.space = buffer.space.take_row_spaces(batch.row_count());
         batch.events = std::mem::take(&mut self.events);
         self.taken += batch.row_count() as u64;
     }
 
     #[inline(always)]
-    fn open_instructions(&self, rows: &RunSlices<'_>, at: usize) -> u32 {
+    fn open_run_instruction_count(&self, rows: &RunSlices<'_>, at: usize) -> u32 {
         rows.instructions.get(at).map_or(0, |&open| open)
     }
 
-    fn template_extra(&self, _buffer: &RowBuffer<RunColumns>) {}
+    fn template_data_of_format(&self, _buffer: &RowBuffer<RunColumns>) {}
 
     #[inline(always)]
     fn copy_template_rows(
@@ -177,25 +177,29 @@ impl RowFormat for RunFormat {
         }
     }
 
-    fn state(&self, buffer: &RowBuffer<RunColumns>) -> Run {
+    fn format_state(&self, buffer: &RowBuffer<RunColumns>) -> InstructionRun {
         let (rows, at) = (&buffer.columns, buffer.len);
-        match open_instructions(buffer) {
-            0 => Run::default(),
-            instructions => Run {
+        match open_run_instruction_count(buffer) {
+            0 => InstructionRun::default(),
+            instructions => InstructionRun {
                 start: rows.start[at],
                 last: rows.last[at],
                 time: rows.time[at],
                 instructions,
                 bits: rows.bits[at],
-                ..Run::default()
+                ..InstructionRun::default()
             },
         }
     }
 
-    fn resume(&mut self, buffer: &mut RowBuffer<RunColumns>, open: &Run) {
+    fn resume_from_format_state(
+        &mut self,
+        buffer: &mut RowBuffer<RunColumns>,
+        open: &InstructionRun,
+    ) {
         self.events.clear();
         self.taken = 0;
-        buffer.reserve(1);
+        buffer.reserve_rows(1);
         let (rows, at) = (&mut buffer.columns, buffer.len);
         rows.start[at] = open.start;
         rows.last[at] = open.last;
@@ -204,7 +208,7 @@ impl RowFormat for RunFormat {
         rows.bits[at] = open.bits;
     }
 
-    fn shift_rows(batch: &mut RunColumns, rows: u64) {
+    fn renumber_rows(batch: &mut RunColumns, rows: u64) {
         for event in &mut batch.events {
             event.row += rows;
         }

@@ -113,7 +113,7 @@ impl DecodeCursor {
             return 0;
         };
         if first & CYC_MASK == CYC {
-            let Some((cycles, length)) = short_cyc(left) else {
+            let Some((cycles, length)) = parse_short_cyc(left) else {
                 return 0;
             };
             if IS_ORDERED {
@@ -214,7 +214,7 @@ impl TransitionRecorder for CountById {
         _: &mut Vec<(u32, u32)>,
         counters: &mut OpenIdCounters<'_>,
     ) {
-        counters.increment(*id);
+        counters.increment_count(*id);
     }
 }
 
@@ -237,7 +237,7 @@ impl TransitionRecorder for RecordNothing {
 /// `bytes` continue for `READ_AHEAD` bytes after `end`. `RETC`: RETs may be compressed; a const parameter, so that
 /// traces without RET compression get a loop without a return stack.
 #[inline(never)]
-pub(super) fn decode<const RETC: bool, R: TransitionRecorder>(
+pub(super) fn decode_packets<const RETC: bool, R: TransitionRecorder>(
     tables: &mut TransitionTables<'_>,
     stack: &mut ReturnStack,
     bytes: &[u8],
@@ -247,7 +247,7 @@ pub(super) fn decode<const RETC: bool, R: TransitionRecorder>(
 ) -> StopReason {
     let (tnt, tip_table, ret) = (&mut *tables.tnt, &mut *tables.tip, &mut *tables.ret);
     let (effects, log) = (tables.stack_effects, &mut *tables.log);
-    let mut counters = tables.counters.open();
+    let mut counters = tables.counters.open_for_loop();
     let Some(bytes) = bytes.get(..end + READ_AHEAD) else {
         return StopReason::NotHandled;
     };
@@ -286,8 +286,8 @@ pub(super) fn decode<const RETC: bool, R: TransitionRecorder>(
                 left = &left[1..];
                 continue;
             }
-            let (effect, pushes) = effects.decode(transition.stack_effect);
-            apply_pushes(stack, effect.peak, pushes);
+            let (effect, pushes) = effects.decode_stack_effect(transition.stack_effect);
+            apply_call_pushes(stack, effect.peak, pushes);
             if !effect.pops {
                 pending = 0;
                 left = &left[1..];
@@ -295,7 +295,7 @@ pub(super) fn decode<const RETC: bool, R: TransitionRecorder>(
             }
             // The transition ended before a RET to an earlier call.
             pending = effect.pending_tnt;
-            let Some(site) = stack.top_site().map(CallSite) else {
+            let Some(site) = stack.top_call_site().map(CallSite) else {
                 break StopReason::ReturnWithoutCall;
             };
             let Some(slot) = find_slot(ret, site.first_slot(node, 0, ret_mask), node, site) else {
@@ -328,8 +328,8 @@ pub(super) fn decode<const RETC: bool, R: TransitionRecorder>(
             tip_count += 1;
             tip_bytes += length as u64;
             if RETC && transition.stack_effect != 0 {
-                let (effect, pushes) = effects.decode(transition.stack_effect);
-                apply_pushes(stack, effect.peak, pushes);
+                let (effect, pushes) = effects.decode_stack_effect(transition.stack_effect);
+                apply_call_pushes(stack, effect.peak, pushes);
                 if effect.pops {
                     stack.drop_top();
                 }
@@ -361,23 +361,23 @@ pub(super) fn decode<const RETC: bool, R: TransitionRecorder>(
 /// `peak`: how many were open at once. Calls nested deeper than 64 push the oldest entries off the stack even if all of
 /// them return within the transition.
 #[inline(always)]
-pub(super) fn apply_pushes(stack: &mut ReturnStack, peak: u8, pushes: CallSitePushes<'_>) {
+pub(super) fn apply_call_pushes(stack: &mut ReturnStack, peak: u8, pushes: CallSitePushes<'_>) {
     stack.make_room(peak);
     match pushes {
         CallSitePushes::None => {}
-        CallSitePushes::One(site) => stack.push_site(site),
-        CallSitePushes::Many(sites) => sites.iter().for_each(|&site| stack.push_site(site)),
+        CallSitePushes::One(site) => stack.push_call_site(site),
+        CallSitePushes::Many(sites) => sites.iter().for_each(|&site| stack.push_call_site(site)),
     }
 }
 
 // Parsing of the packets that the loop handles. Each function gives up where the packet scanner would have to look
 // closer: long CYCs, and packets that may have swallowed the start of a PSB. The interpreter then decodes the packet.
 
-pub(super) const TIP: u8 = header_byte(Kind::Tip);
-pub(super) const TIP_MASK: u8 = header_mask(Kind::Tip);
-pub(super) const CYC: u8 = header_byte(Kind::Cyc);
-pub(super) const CYC_MASK: u8 = header_mask(Kind::Cyc);
-pub(super) const MTC: u8 = header_byte(Kind::Mtc);
+pub(super) const TIP: u8 = header_byte_of_packet(Kind::Tip);
+pub(super) const TIP_MASK: u8 = header_mask_of_packet(Kind::Tip);
+pub(super) const CYC: u8 = header_byte_of_packet(Kind::Cyc);
+pub(super) const CYC_MASK: u8 = header_mask_of_packet(Kind::Cyc);
+pub(super) const MTC: u8 = header_byte_of_packet(Kind::Mtc);
 /// Exp bit in the first byte of a CYC: another byte follows.
 const CYC_EXP: u8 = 4;
 /// Within a CYC these bytes may be an OVF packet (erratum SKD007).
@@ -388,11 +388,11 @@ const OVF: [u8; 2] = [
 /// PAD and the escape byte are even, too; all larger even bytes are short TNTs.
 const MAX_NOT_TNT: u8 = 2;
 
-const fn header_byte(kind: Kind) -> u8 {
+const fn header_byte_of_packet(kind: Kind) -> u8 {
     kind.declaration().header[0]
 }
 
-const fn header_mask(kind: Kind) -> u8 {
+const fn header_mask_of_packet(kind: Kind) -> u8 {
     kind.declaration().mask[0]
 }
 
@@ -451,7 +451,7 @@ pub(super) fn parse_tip(bytes: &[u8], last_ip: u64) -> Option<(usize, u64, u64)>
     let word = u64::from_le_bytes(*bytes.first_chunk()?);
     let IpCompression { replaced, length } = IP_COMPRESSIONS[(word >> 5 & 7) as usize];
     if length == 0 {
-        return full_tip(bytes);
+        return parse_full_tip(bytes);
     }
     // Sign-extends 48 bits; `replaced` selects the bits of a shorter payload.
     let payload = ((word << 8) as i64 >> 16) as u64;
@@ -461,7 +461,7 @@ pub(super) fn parse_tip(bytes: &[u8], last_ip: u64) -> Option<(usize, u64, u64)>
 
 /// As `tip`, for an IP of eight bytes.
 #[cold]
-fn full_tip(bytes: &[u8]) -> Option<(usize, u64, u64)> {
+fn parse_full_tip(bytes: &[u8]) -> Option<(usize, u64, u64)> {
     let (&first, payload) = bytes.split_first()?;
     let ip = u64::from_le_bytes(*payload.first_chunk()?);
     (usize::from(first >> 5) == FULL_IP).then_some((1 + 8, REPLACED[FULL_IP], ip))
@@ -470,7 +470,7 @@ fn full_tip(bytes: &[u8]) -> Option<(usize, u64, u64)> {
 /// Returns cycles and length of the CYC at the start of `bytes`. `None` if it has more than three bytes, may contain
 /// an OVF, or may have swallowed the start of a PSB.
 #[inline(always)]
-pub(super) fn short_cyc(bytes: &[u8]) -> Option<(u64, usize)> {
+pub(super) fn parse_short_cyc(bytes: &[u8]) -> Option<(u64, usize)> {
     let [first, second, third] = *bytes.first_chunk()?;
     let mut count = u64::from(first >> 3);
     if first & CYC_EXP == 0 {

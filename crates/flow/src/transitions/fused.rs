@@ -21,8 +21,8 @@ use std::mem::size_of_val;
 use rtit_packet::PSB;
 
 use super::decode_loop::{
-    apply_pushes, decode, is_short_tnt, may_continue_as_psb, parse_tip, DecodeCursor, StopReason,
-    TransitionRecorder, TransitionTables, TIP, TIP_MASK,
+    apply_call_pushes, decode_packets, is_short_tnt, may_continue_as_psb, parse_tip, DecodeCursor,
+    StopReason, TransitionRecorder, TransitionTables, TIP, TIP_MASK,
 };
 use super::node_visits::{NodeVisits, OpenIdCounters};
 use super::packet_path::{CallSitePushes, StackEffect, StackEffects, STACK_DEPTH};
@@ -115,7 +115,7 @@ pub(super) struct FusionKey {
 
 impl FusionKey {
     /// The first `length` bytes as two words.
-    pub fn first_bytes(&self, length: u8) -> (u64, u64) {
+    pub fn masked_first_bytes(&self, length: u8) -> (u64, u64) {
         let (low, high) = MASKS[usize::from(length)];
         (self.low & low, self.high & high)
     }
@@ -269,7 +269,7 @@ impl FusedTransitions {
     }
 
     /// Inserts a fused transition at the slot of `key`. Appends what it evicts to `evicted`.
-    pub fn insert(
+    pub fn insert_transition(
         &mut self,
         key: &FusionKey,
         transition: FusedTransition,
@@ -278,7 +278,7 @@ impl FusedTransitions {
     ) {
         if self.entries[key.slot].node != NodeKey::EMPTY {
             self.evicted_since_growth += 1;
-            self.remove(key.slot, evicted);
+            self.remove_slot(key.slot, evicted);
         }
         self.entries[key.slot] = transition;
         self.ids[key.slot] = id;
@@ -293,7 +293,7 @@ impl FusedTransitions {
         }
     }
 
-    fn remove(&mut self, slot: usize, evicted: &mut Vec<EvictedTransition>) {
+    fn remove_slot(&mut self, slot: usize, evicted: &mut Vec<EvictedTransition>) {
         evicted.push(EvictedTransition {
             id: self.ids[slot],
             count: self.entries[slot].count_or_id,
@@ -310,7 +310,7 @@ impl FusedTransitions {
     ) {
         let holds = |fused: &FusedTransition| fused.node != NodeKey::EMPTY && self.ids[slot] == id;
         if self.entries.get(slot).is_some_and(holds) {
-            self.remove(slot, evicted);
+            self.remove_slot(slot, evicted);
         }
     }
 
@@ -362,7 +362,7 @@ pub(super) fn decode_with_fusion<const RETC: bool, R: TransitionRecorder>(
 ) -> StopReason {
     let Some(fused) = fused.filter(|fused| !fused.entries.is_empty() && !tables.ret.is_empty())
     else {
-        return decode::<RETC, R>(tables, stack, bytes, end, max_log, cursor);
+        return decode_packets::<RETC, R>(tables, stack, bytes, end, max_log, cursor);
     };
     loop {
         if fused.backoff_bytes == 0 {
@@ -373,7 +373,7 @@ pub(super) fn decode_with_fusion<const RETC: bool, R: TransitionRecorder>(
         }
         let start = cursor.offset;
         let stop = end.min(start.saturating_add(fused.backoff_bytes.max(1)));
-        let reason = decode::<RETC, R>(tables, stack, bytes, stop, max_log, cursor);
+        let reason = decode_packets::<RETC, R>(tables, stack, bytes, stop, max_log, cursor);
         fused.backoff_bytes = fused.backoff_bytes.saturating_sub(cursor.offset - start);
         let can_continue =
             cursor.offset >= stop && cursor.offset < end && tables.log.len() < max_log;
@@ -395,7 +395,7 @@ fn decode_fused<const RETC: bool, R: TransitionRecorder>(
     cursor: &mut DecodeCursor,
 ) -> Option<StopReason> {
     let (ret, effects, log) = (&mut *tables.ret, tables.stack_effects, &mut *tables.log);
-    let mut counters: OpenIdCounters<'_> = tables.counters.open();
+    let mut counters: OpenIdCounters<'_> = tables.counters.open_for_loop();
     let (mut offset, mut node) = (cursor.offset, cursor.node);
     let (mut last_ip, mut pending) = (cursor.last_ip, cursor.pending_tnt);
     let (mut tip_count, mut tip_bytes, mut hits) = (0, 0, 0);
@@ -435,8 +435,8 @@ fn decode_fused<const RETC: bool, R: TransitionRecorder>(
             continue;
         }
         let ends_in_tip = transition.tips & ENDS_IN_TIP != 0;
-        let (effect, pushes) = effects.decode(transition.stack_effect);
-        apply_pushes(stack, effect.peak, pushes);
+        let (effect, pushes) = effects.decode_stack_effect(transition.stack_effect);
+        apply_call_pushes(stack, effect.peak, pushes);
         if !effect.pops {
             continue;
         }
@@ -447,7 +447,7 @@ fn decode_fused<const RETC: bool, R: TransitionRecorder>(
         // The RET is in the last TNT byte of the fused transition.
         pending = effect.pending_tnt;
         offset -= 1;
-        let Some(site) = stack.top_site().map(CallSite) else {
+        let Some(site) = stack.top_call_site().map(CallSite) else {
             break Some(StopReason::ReturnWithoutCall);
         };
         let Some(slot) = find_slot(ret, site.first_slot(node, 0, ret.len() - 1), node, site) else {
@@ -499,7 +499,7 @@ impl FusedLength {
         self.tips | if self.ends_in_tip { ENDS_IN_TIP } else { 0 }
     }
 
-    fn with_tnt(self) -> FusedLength {
+    fn extended_by_tnt(self) -> FusedLength {
         FusedLength {
             length: self.length + 1,
             ends_in_tip: false,
@@ -508,7 +508,7 @@ impl FusedLength {
     }
 
     /// `None` if the next packet is no whole TIP.
-    fn with_tip(self, bytes: &[u8; WINDOW]) -> Option<FusedLength> {
+    fn extended_by_tip(self, bytes: &[u8; WINDOW]) -> Option<FusedLength> {
         let mut tip_bytes = [0; WINDOW];
         let left = bytes.get(usize::from(self.length)..).unwrap_or(&[]);
         for (to, &byte) in tip_bytes.iter_mut().zip(left) {
@@ -571,11 +571,11 @@ impl FusionBuilder {
             let saved_pushes = self.pushes.clone();
             let (extended, added) = if is_short_tnt(first) {
                 (
-                    covered.with_tnt(),
+                    covered.extended_by_tnt(),
                     self.add_tnt(tables, first, covered.length),
                 )
             } else if first & TIP_MASK == TIP {
-                let Some(extended) = covered.with_tip(bytes) else {
+                let Some(extended) = covered.extended_by_tip(bytes) else {
                     break;
                 };
                 let target = TipTarget(extended.last_ip);
@@ -609,13 +609,15 @@ impl FusionBuilder {
     ) -> Option<StackEffect> {
         let (transition, id) = (&table.entries[slot], table.transition_id(slot));
         self.parts.push((id, packet_start));
-        self.rows += tables.visits.max_rows(id);
+        self.rows += tables.visits.max_rows_of_transition(id);
         self.instructions += tables.visits.instruction_mix(id).instructions as usize;
         self.next = transition.next;
         if !tables.has_retc || transition.stack_effect == 0 {
             return Some(StackEffect::default());
         }
-        let (effect, pushes) = tables.stack_effects.decode(transition.stack_effect);
+        let (effect, pushes) = tables
+            .stack_effects
+            .decode_stack_effect(transition.stack_effect);
         let peak = self.pushes.len() + usize::from(effect.peak);
         match pushes {
             CallSitePushes::None => {}

@@ -17,7 +17,7 @@ use crate::sink::{
     LoggedTransition, RunEnd, Sink, SinkCapacity, TakenTransition, TakenTransitions,
 };
 use crate::sorted_counter::SortedCounter;
-use crate::totals::{Counts, Totals};
+use crate::totals::{StreamCounts, Totals};
 
 /// A visit is one word (node and tag), followed by a call site (one word) or a target (two words).
 const CONTINUED: u32 = 0;
@@ -59,7 +59,7 @@ impl InstructionMix {
         };
     }
 
-    fn add(&mut self, other: InstructionMix) {
+    fn add_mix(&mut self, other: InstructionMix) {
         self.instructions += other.instructions;
         self.branches += other.branches;
     }
@@ -70,7 +70,7 @@ impl InstructionMix {
         self.branches != 0
     }
 
-    pub fn add_to(self, counts: &mut Counts, times: u64) {
+    pub fn add_to_counts(self, counts: &mut StreamCounts, times: u64) {
         let count = |bit: u32| (self.branches >> bit & 0xffff) * times;
         counts.instructions += u64::from(self.instructions) * times;
         counts.conditional += count(CONDITIONAL);
@@ -92,17 +92,17 @@ pub(crate) const MAX_SUMMED: usize = 1 << 8;
 
 impl InstructionMixSum {
     #[inline(always)]
-    pub fn add(&mut self, mix: InstructionMix) {
+    pub fn add_mix(&mut self, mix: InstructionMix) {
         self.instructions += u64::from(mix.instructions);
         self.branches += mix.branches;
     }
 
-    pub fn add_to(self, counts: &mut Counts) {
+    pub fn add_sum_to_counts(self, counts: &mut StreamCounts) {
         let branches = InstructionMix {
             instructions: 0,
             branches: self.branches,
         };
-        branches.add_to(counts, 1);
+        branches.add_to_counts(counts, 1);
         counts.instructions += self.instructions;
     }
 }
@@ -160,13 +160,17 @@ impl NodeVisits {
     }
 
     /// Adds the visits of a new transition and returns its id.
-    pub fn add(&mut self, code: &CodeCache, visits: &[(u32, BranchOutcome)]) -> u32 {
+    pub fn add_transition_visits(
+        &mut self,
+        code: &CodeCache,
+        visits: &[(u32, BranchOutcome)],
+    ) -> u32 {
         let mut mix = InstructionMix::default();
         let first_word = self.words.len() as u32;
         let mut max_rows = 0;
         for &(node, outcome) in visits {
-            mix.add_node(code.node(node).instructions, outcome);
-            max_rows += code.code_ranges(code.node(node)).len() + 1;
+            mix.add_node(code.node_at(node).instructions, outcome);
+            max_rows += code.code_ranges(code.node_at(node)).len() + 1;
             let (tag, operand): (u32, &[u32]) = match outcome {
                 BranchOutcome::Continued => (CONTINUED, &[]),
                 BranchOutcome::NotTaken => (NOT_TAKEN, &[]),
@@ -183,7 +187,7 @@ impl NodeVisits {
 
     /// Adds a fused transition and returns its id. `parts`: ids, each with the start of its packet in bytes after the
     /// start of the first.
-    pub fn add_fused(&mut self, parts: &[(u32, u8)]) -> u32 {
+    pub fn add_fused_transition(&mut self, parts: &[(u32, u8)]) -> u32 {
         let first_word = self.words.len() as u32;
         let (mut max_rows, mut mix, mut packet_start) = (0, InstructionMix::default(), 0);
         for &(id, start) in parts {
@@ -191,8 +195,8 @@ impl NodeVisits {
                 packet_start = start;
                 self.words.push(u32::from(start) << TAG_BITS | PACKET);
             }
-            max_rows += self.max_rows(id);
-            mix.add(self.instruction_mix(id));
+            max_rows += self.max_rows_of_transition(id);
+            mix.add_mix(self.instruction_mix(id));
             let words = self.word_range(id);
             // The range of the newest transition would otherwise include the words of this one.
             self.words
@@ -213,7 +217,7 @@ impl NodeVisits {
     }
 
     /// Upper bound of the rows that a transition adds.
-    pub fn max_rows(&self, id: u32) -> usize {
+    pub fn max_rows_of_transition(&self, id: u32) -> usize {
         self.transitions[id as usize].max_rows as usize
     }
 
@@ -270,7 +274,7 @@ pub(crate) struct TransitionLog<'a> {
 }
 
 impl TakenTransitions for TransitionLog<'_> {
-    fn generation(&self) -> u32 {
+    fn transition_generation(&self) -> u32 {
         self.generation
     }
 
@@ -279,7 +283,7 @@ impl TakenTransitions for TransitionLog<'_> {
     }
 
     fn address_space_index(&self) -> u32 {
-        self.code.space()
+        self.code.address_space_index()
     }
 
     fn resolve_logged(&self, logged: LoggedTransition) -> impl TakenTransition {
@@ -314,7 +318,7 @@ impl TakenTransition for LogEntry<'_> {
         self.logged.number
     }
 
-    fn generation(&self) -> u32 {
+    fn transition_generation(&self) -> u32 {
         self.log.generation
     }
 
@@ -337,7 +341,7 @@ impl TakenTransition for LogEntry<'_> {
                 offset = packet;
                 sink.begin_packet(offset);
             }
-            let node = code.node(index);
+            let node = code.node_at(index);
             for (at, code_range) in code.code_ranges(node).iter().enumerate() {
                 code.report_code_range(node, at, code_range, time, offset, sink);
             }
@@ -387,7 +391,7 @@ impl IdCounters {
 
     /// Returns the counters for use in a loop, with the length in a register.
     #[inline(always)]
-    pub fn open(&mut self) -> OpenIdCounters<'_> {
+    pub fn open_for_loop(&mut self) -> OpenIdCounters<'_> {
         OpenIdCounters {
             counts: &mut self.counts,
             touched: &mut self.touched,
@@ -396,9 +400,9 @@ impl IdCounters {
         }
     }
 
-    pub fn increment(&mut self, id: u32) {
-        let mut counters = self.open();
-        counters.increment(id);
+    pub fn increment_count(&mut self, id: u32) {
+        let mut counters = self.open_for_loop();
+        counters.increment_count(id);
         counters.close();
     }
 
@@ -409,7 +413,7 @@ impl IdCounters {
     }
 
     /// As `counts`; resets the counts.
-    pub fn drain(&mut self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    pub fn drain_counts(&mut self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let len = std::mem::take(&mut self.touched_len);
         let counts = &mut self.counts;
         let touched = self.touched.iter().take(len);
@@ -428,7 +432,7 @@ pub(super) struct OpenIdCounters<'a> {
 impl OpenIdCounters<'_> {
     /// Without a branch: whether an id is new is hard to predict.
     #[inline(always)]
-    pub fn increment(&mut self, id: u32) {
+    pub fn increment_count(&mut self, id: u32) {
         let count = &mut self.counts[id as usize];
         self.touched[self.open_len] = id;
         self.open_len += usize::from(*count == 0);
@@ -462,7 +466,7 @@ const MAX_TARGETS: usize = 1 << 19;
 impl NodeTotals {
     /// Whether the counts should be moved to addresses.
     #[inline]
-    pub fn is_large(&self) -> bool {
+    pub fn should_move_counts(&self) -> bool {
         self.tips.len() + self.returns.len() > MAX_TARGETS
     }
 
@@ -471,7 +475,7 @@ impl NodeTotals {
     }
 
     /// Adds `count` runs of a node that ended with `outcome`.
-    pub fn add(&mut self, node: u32, outcome: BranchOutcome, count: u64) {
+    pub fn add_node_runs(&mut self, node: u32, outcome: BranchOutcome, count: u64) {
         let index = node as usize;
         if index >= self.nodes.len() {
             let len = (index + 1).next_power_of_two();
@@ -490,17 +494,17 @@ impl NodeTotals {
     }
 
     /// Moves all counts to runs and edges by address.
-    pub fn move_to(&mut self, code: &CodeCache, totals: &mut Totals) {
+    pub fn move_counts_to_totals(&mut self, code: &CodeCache, totals: &mut Totals) {
         let moved = std::mem::take(self);
         for (index, total) in moved.nodes.iter().enumerate() {
             if total.runs == 0 {
                 continue;
             }
-            let node = code.node(index as u32);
+            let node = code.node_at(index as u32);
             for (at, code_range) in code.code_ranges(node).iter().enumerate() {
                 totals.add_run(code_range.start, code_range.count, total.runs);
                 if code_range.run_end != RunEnd::Cut {
-                    let to = code.target_after(node, at);
+                    let to = code.target_of_code_range(node, at);
                     totals.add_edge(code_range.last, to, code_range.run_end, total.runs);
                 }
             }
@@ -510,12 +514,12 @@ impl NodeTotals {
                 totals.add_edge(last, node.next, RunEnd::Cut, total.runs - total.taken);
             }
         }
-        for ((index, ip), count) in moved.tips.into_sorted() {
-            let node = code.node(index);
+        for ((index, ip), count) in moved.tips.into_sorted_counts() {
+            let node = code.node_at(index);
             totals.add_edge(code.last_ip(node), ip, node.run_end, count);
         }
-        for ((index, site), count) in moved.returns.into_sorted() {
-            let node = code.node(index);
+        for ((index, site), count) in moved.returns.into_sorted_counts() {
+            let node = code.node_at(index);
             let return_ip = code.call_at_site(site).map_or(0, |call| call.return_ip);
             let to = node.mode.truncate_ip(return_ip);
             totals.add_edge(code.last_ip(node), to, RunEnd::Return, count);
@@ -536,10 +540,10 @@ mod tests {
         let mut sum = InstructionMixSum::default();
         let transitions = MAX_SUMMED as u64;
         for _ in 0..transitions {
-            sum.add(mix);
+            sum.add_mix(mix);
         }
-        let mut counts = Counts::default();
-        sum.add_to(&mut counts);
+        let mut counts = StreamCounts::default();
+        sum.add_sum_to_counts(&mut counts);
         assert_eq!(counts.instructions, 7 * 96 * transitions);
         assert_eq!((counts.conditional, counts.indirect), (0, 0));
         assert_eq!(counts.returns, 96 * transitions);

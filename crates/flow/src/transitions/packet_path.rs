@@ -7,10 +7,10 @@
 //! # Stack effects
 //!
 //! With RET compression most transitions push at most one call site, so what they do to the return stack fits into 32
-//! bits of the table entry ([`StackEffects::encode`]). The few others are indices into a list of [`LargeStackEffect`]s.
-//! 0 means that the stack stays as it is, which the decode loop tests first.
+//! bits of the table entry ([`StackEffects::encode_stack_effect`]). The few others are indices into a list of
+//! [`LargeStackEffect`]s. 0 means that the stack stays as it is, which the decode loop tests first.
 
-use rtit_image::View;
+use rtit_image::SpaceView;
 
 use super::node_visits::MAX_NODE;
 use crate::code_cache::{CodeCache, NodeEnd};
@@ -69,7 +69,7 @@ impl PacketPath {
         self.has_single_space
     }
 
-    fn start_at(&mut self, node: u32) {
+    fn start_at_node(&mut self, node: u32) {
         self.visits.clear();
         self.pushes.clear();
         self.peak = 0;
@@ -82,7 +82,7 @@ impl PacketPath {
             return None;
         }
         self.visits.push((node, outcome));
-        let (first, calls) = code.calls_of_node(code.node(node));
+        let (first, calls) = code.calls_of_node(code.node_at(node));
         self.pushes.extend((first..).take(calls.len()));
         self.peak = self.peak.max(self.pushes.len()).min(STACK_DEPTH);
         Some(())
@@ -92,17 +92,17 @@ impl PacketPath {
     pub fn follow_tnt(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         start: u32,
         tnt: u8,
     ) -> Option<()> {
-        self.start_at(start);
+        self.start_at_node(start);
         let (bits, count) = tnt_outcomes(tnt);
         for left in (0..count).rev() {
             let taken = bits >> left & 1 != 0;
             self.follow_chain(code, view, NodeEnd::continues_without_packet)?;
             let node = self.next;
-            match code.node(node).end {
+            match code.node_at(node).end {
                 NodeEnd::Conditional => {
                     let outcome = if taken {
                         BranchOutcome::Taken
@@ -110,10 +110,11 @@ impl PacketPath {
                         BranchOutcome::NotTaken
                     };
                     self.visit_node(code, node, outcome)?;
-                    self.next = code.node_after(view, node, taken)?;
+                    self.next = code.successor_node(view, node, taken)?;
                 }
                 NodeEnd::Return if taken && self.has_retc => {
-                    if self.pushes.is_empty() && code.calls_of_node(code.node(node)).1.is_empty() {
+                    if self.pushes.is_empty() && code.calls_of_node(code.node_at(node)).1.is_empty()
+                    {
                         self.pending_tnt = Some(short_tnt_of(bits, left));
                         return Some(());
                     }
@@ -125,7 +126,7 @@ impl PacketPath {
                     if let Some(last) = self.visits.last_mut() {
                         last.1 = BranchOutcome::Returned(site);
                     }
-                    self.next = code.return_node(view, node, site)?;
+                    self.next = code.node_after_return(view, node, site)?;
                 }
                 _ => return None,
             }
@@ -138,16 +139,16 @@ impl PacketPath {
     pub fn follow_tip(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         start: u32,
         ip: u64,
     ) -> Option<()> {
-        self.start_at(start);
+        self.start_at_node(start);
         self.follow_chain(code, view, |stop| {
             stop.continues_without_packet() && stop != NodeEnd::VmEntry
         })?;
         let node = self.next;
-        let (stop, mode) = (code.node(node).end, code.node(node).mode);
+        let (stop, mode) = (code.node_at(node).end, code.node_at(node).mode);
         match stop {
             NodeEnd::Far | NodeEnd::Syscall if !self.has_single_space => return None,
             NodeEnd::IndirectJump | NodeEnd::IndirectCall | NodeEnd::Far | NodeEnd::Syscall => {
@@ -172,13 +173,13 @@ impl PacketPath {
     pub fn follow_return(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         start: u32,
         site: u32,
     ) -> Option<()> {
-        self.start_at(start);
+        self.start_at_node(start);
         self.visit_node(code, start, BranchOutcome::Returned(site))?;
-        self.next = code.return_node(view, start, site)?;
+        self.next = code.node_after_return(view, start, site)?;
         Some(())
     }
 
@@ -186,16 +187,16 @@ impl PacketPath {
     fn follow_chain(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         continues: impl Fn(NodeEnd) -> bool,
     ) -> Option<()> {
         for _ in 0..MAX_CHAIN {
-            if !continues(code.node(self.next).end) {
+            if !continues(code.node_at(self.next).end) {
                 return Some(());
             }
             let node = self.next;
             self.visit_node(code, node, BranchOutcome::Continued)?;
-            self.next = code.node_after(view, node, false)?;
+            self.next = code.successor_node(view, node, false)?;
         }
         None
     }
@@ -265,7 +266,7 @@ impl StackEffects {
     }
 
     /// Returns the code of an effect that pushes these call sites; 0 if the stack stays as it is.
-    pub fn encode(&mut self, effect: StackEffect, pushes: &[u32]) -> u32 {
+    pub fn encode_stack_effect(&mut self, effect: StackEffect, pushes: &[u32]) -> u32 {
         let low = match *pushes {
             [] => Some(0),
             [site] if site <= SITE => Some(PUSH | site),
@@ -292,7 +293,7 @@ impl StackEffects {
 
     /// Returns the effect and its pushes; `encoded` is not 0.
     #[inline(always)]
-    pub fn decode(&self, encoded: u32) -> (StackEffect, CallSitePushes<'_>) {
+    pub fn decode_stack_effect(&self, encoded: u32) -> (StackEffect, CallSitePushes<'_>) {
         if encoded & LARGE == 0 {
             let effect = StackEffect {
                 peak: (encoded >> PEAK_BIT & MAX_PEAK) as u8,
@@ -305,11 +306,11 @@ impl StackEffects {
             };
             return (effect, pushes);
         }
-        self.decode_large(encoded)
+        self.decode_large_stack_effect(encoded)
     }
 
     #[cold]
-    fn decode_large(&self, encoded: u32) -> (StackEffect, CallSitePushes<'_>) {
+    fn decode_large_stack_effect(&self, encoded: u32) -> (StackEffect, CallSitePushes<'_>) {
         let Some(large) = self.large.get((encoded & !LARGE) as usize) else {
             return (StackEffect::default(), CallSitePushes::None);
         };
@@ -356,8 +357,8 @@ mod tests {
                             pops,
                             pending_tnt,
                         };
-                        let encoded = effects.encode(effect, pushes);
-                        let (decoded, decoded_pushes) = effects.decode(encoded);
+                        let encoded = effects.encode_stack_effect(effect, pushes);
+                        let (decoded, decoded_pushes) = effects.decode_stack_effect(encoded);
                         assert_eq!(decoded, effect);
                         let decoded_pushes = match decoded_pushes {
                             CallSitePushes::None => vec![],
@@ -369,6 +370,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(effects.encode(StackEffect::default(), &[]), 0);
+        assert_eq!(effects.encode_stack_effect(StackEffect::default(), &[]), 0);
     }
 }

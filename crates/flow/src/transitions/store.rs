@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::mem::{replace, size_of};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rtit_image::View;
+use rtit_image::SpaceView;
 
 use super::decode_loop::{
     CountById, CountInPlace, DecodeCursor, LogInOrder, RecordNothing, StopReason, TransitionTables,
@@ -35,7 +35,7 @@ use crate::code_cache::{CodeCache, NodeEnd};
 use crate::return_stack::ReturnStack;
 use crate::settings::{Settings, TransitionLimits};
 use crate::sink::{LoggedTransition, Sink, SinkNeeds, TakenTransitions as _};
-use crate::totals::{Counts, Totals};
+use crate::totals::{StreamCounts, Totals};
 
 /// First sizes of the tables, small for the sake of short streams.
 const FIRST_TNT_ENTRIES: usize = 1 << 10;
@@ -97,7 +97,7 @@ pub(crate) struct TransitionStore {
     /// For sinks that need hits.
     counters: IdCounters,
     /// Flushed counts.
-    flushed: Counts,
+    flushed: StreamCounts,
     nodes: NodeTotals,
     addresses: Totals,
     bytes_since_flush: usize,
@@ -128,7 +128,7 @@ impl TransitionStore {
             by_node: None,
             by_node_len: 0,
             counters: IdCounters::default(),
-            flushed: Counts::default(),
+            flushed: StreamCounts::default(),
             nodes: NodeTotals::default(),
             addresses: Totals::with_max_counters(settings.max_counters),
             bytes_since_flush: 0,
@@ -146,9 +146,9 @@ impl TransitionStore {
         }
         if self.needs != needs {
             // Entries hold ids for one kind of sink, and counts for another.
-            self.clear();
+            self.clear_transitions();
             self.needs = needs;
-            self.make_tables();
+            self.create_tables();
         }
         self.addresses.limit_counters(self.max_counters());
         true
@@ -162,7 +162,7 @@ impl TransitionStore {
         }
     }
 
-    fn make_tables(&mut self) {
+    fn create_tables(&mut self) {
         let max_entries = 1 << self.limits.entries.ilog2();
         let [first_tnt, first] = match self.path.has_single_space() {
             true => [FIRST_TNT_ENTRIES, FIRST_ENTRIES],
@@ -202,7 +202,7 @@ impl TransitionStore {
         &self.visits
     }
 
-    pub fn generation(&self) -> u32 {
+    pub fn transition_generation(&self) -> u32 {
         self.generation
     }
 
@@ -217,7 +217,7 @@ impl TransitionStore {
 
     /// Decodes packets from `cursor.offset` to at most `end`, with at most `max_log` entries in the log.
     /// `needs_offsets`: the sink needs the offset of each row's packet; then fusion pays only without RET compression.
-    pub fn decode(
+    pub fn decode_packets(
         &mut self,
         needs_offsets: bool,
         stack: &mut ReturnStack,
@@ -257,19 +257,19 @@ impl TransitionStore {
         self.bytes_since_flush += bytes;
         self.fused.warm_up(bytes);
         if self.size_in_words() > self.limits.words {
-            self.clear();
+            self.clear_transitions();
         } else if self.bytes_since_flush > MAX_UNFLUSHED_BYTES {
-            self.flush_counts();
+            self.flush_all_counts();
         }
-        if self.nodes.is_large() {
-            self.nodes.move_to(code, &mut self.addresses);
+        if self.nodes.should_move_counts() {
+            self.nodes.move_counts_to_totals(code, &mut self.addresses);
         }
     }
 
     /// Discards all counts; keeps the transitions.
     pub fn reset_counts(&mut self) {
-        self.flush_counts();
-        self.flushed = Counts::default();
+        self.flush_all_counts();
+        self.flushed = StreamCounts::default();
         self.nodes = NodeTotals::default();
         self.addresses = Totals::with_max_counters(self.max_counters());
     }
@@ -281,12 +281,12 @@ impl TransitionStore {
     pub fn add_tnt_transition(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         node: NodeKey,
         tnt: u8,
     ) -> bool {
         let start = node.node_index();
-        if code.node(start).end == NodeEnd::Dead
+        if code.node_at(start).end == NodeEnd::Dead
             || self.path.follow_tnt(code, view, start, tnt).is_none()
         {
             return false;
@@ -295,7 +295,8 @@ impl TransitionStore {
         self.index_by_node(id, TransitionKey::Tnt(node, tnt >> 1));
         let slot = tnt_slot(node, tnt >> 1, self.tnt.slot_mask());
         let transition = self.new_transition(node, id, stack_effect, ShortTnt);
-        self.tnt.insert(slot, transition, id, &mut self.evicted);
+        self.tnt
+            .insert_transition(slot, transition, id, &mut self.evicted);
         self.flush_evicted();
         true
     }
@@ -304,12 +305,12 @@ impl TransitionStore {
     pub fn add_tip_transition(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         node: NodeKey,
         ip: u64,
     ) -> bool {
         let start = node.node_index();
-        if code.node(start).end == NodeEnd::Dead
+        if code.node_at(start).end == NodeEnd::Dead
             || self.path.follow_tip(code, view, start, ip).is_none()
         {
             return false;
@@ -319,7 +320,8 @@ impl TransitionStore {
         self.index_by_node(id, TransitionKey::Tip(node, target));
         let slot = target.first_slot(node, 0, self.tip.slot_mask());
         let transition = self.new_transition(node, id, stack_effect, target);
-        self.tip.insert(slot, transition, id, &mut self.evicted);
+        self.tip
+            .insert_transition(slot, transition, id, &mut self.evicted);
         self.flush_evicted();
         true
     }
@@ -329,13 +331,13 @@ impl TransitionStore {
     pub fn take_new_return_transition(
         &mut self,
         code: &mut CodeCache,
-        view: &View,
+        view: &SpaceView,
         node: NodeKey,
         site: CallSite,
         offset: usize,
     ) -> Option<NodeKey> {
         let start = node.node_index();
-        if code.node(start).end == NodeEnd::Dead {
+        if code.node_at(start).end == NodeEnd::Dead {
             return None;
         }
         self.path.follow_return(code, view, start, site.0)?;
@@ -346,11 +348,12 @@ impl TransitionStore {
         match self.recording_mode() {
             RecordingMode::Log => self.log.push((id, offset as u32)),
             RecordingMode::CountsInPlace => transition.count_or_id = 1,
-            RecordingMode::CountsById => self.counters.increment(id),
+            RecordingMode::CountsById => self.counters.increment_count(id),
             RecordingMode::Nothing => {}
         }
         let next = transition.next;
-        self.ret.insert(slot, transition, id, &mut self.evicted);
+        self.ret
+            .insert_transition(slot, transition, id, &mut self.evicted);
         self.flush_evicted();
         Some(next)
     }
@@ -377,12 +380,12 @@ impl TransitionStore {
         let Some(covered) = builder.compose_transitions(&tables, cursor, &window) else {
             return;
         };
-        let id = self.visits.add_fused(&builder.parts);
+        let id = self.visits.add_fused_transition(&builder.parts);
         if self.needs == SinkNeeds::TransitionCounts {
             self.counters.grow_to(id);
         }
         let key = self.fused.fusion_key(cursor.node, &window, 0);
-        let (low, high) = key.first_bytes(covered.length);
+        let (low, high) = key.masked_first_bytes(covered.length);
         let transition = FusedTransition {
             low,
             high,
@@ -396,7 +399,9 @@ impl TransitionStore {
                 _ => 0,
             },
             stack_effect: match self.has_retc {
-                true => self.stack_effects.encode(builder.effect, &builder.pushes),
+                true => self
+                    .stack_effects
+                    .encode_stack_effect(builder.effect, &builder.pushes),
                 false => 0,
             },
             length: covered.length,
@@ -406,13 +411,14 @@ impl TransitionStore {
         };
         let slot = key.slot;
         self.index_by_node(id, TransitionKey::Fused { slot, id });
-        self.fused.insert(&key, transition, id, &mut self.evicted);
+        self.fused
+            .insert_transition(&key, transition, id, &mut self.evicted);
         self.flush_evicted();
     }
 
     /// Assigns an id to the path that was just followed; returns it and the encoded stack effect.
     fn assign_id(&mut self, code: &CodeCache) -> (u32, u32) {
-        let id = self.visits.add(code, &self.path.visits);
+        let id = self.visits.add_transition_visits(code, &self.path.visits);
         if self.needs == SinkNeeds::TransitionCounts {
             self.counters.grow_to(id);
         }
@@ -422,7 +428,9 @@ impl TransitionStore {
             pending_tnt: self.path.pending_tnt.unwrap_or(0),
         };
         let stack_effect = match self.has_retc {
-            true => self.stack_effects.encode(effect, &self.path.pushes),
+            true => self
+                .stack_effects
+                .encode_stack_effect(effect, &self.path.pushes),
             false => 0,
         };
         (id, stack_effect)
@@ -454,31 +462,31 @@ impl TransitionStore {
         while let Some(EvictedTransition { id, count }) = self.evicted.pop() {
             // Where the sink needs ids, the field holds the id.
             if count != 0 && !matches!(self.needs, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
-                self.flush_count(id, count.into());
+                self.flush_transition_count(id, count.into());
             }
         }
     }
 
-    fn flush_count(&mut self, id: u32, count: u64) {
+    fn flush_transition_count(&mut self, id: u32, count: u64) {
         self.visits
             .instruction_mix(id)
-            .add_to(&mut self.flushed, count);
+            .add_to_counts(&mut self.flushed, count);
         if matches!(self.needs, SinkNeeds::Totals | SinkNeeds::TransitionCounts) {
             for (node, outcome) in self.visits.visited_nodes(id) {
-                self.nodes.add(node, outcome, count);
+                self.nodes.add_node_runs(node, outcome, count);
             }
         }
     }
 
-    fn flush_counts(&mut self) {
+    fn flush_all_counts(&mut self) {
         self.bytes_since_flush = 0;
         if self.needs == SinkNeeds::Order {
             return;
         }
         if self.needs == SinkNeeds::TransitionCounts {
             let mut counters = std::mem::take(&mut self.counters);
-            for (id, count) in counters.drain() {
-                self.flush_count(id, count.into());
+            for (id, count) in counters.drain_counts() {
+                self.flush_transition_count(id, count.into());
             }
             self.counters = counters;
             return;
@@ -492,13 +500,13 @@ impl TransitionStore {
         self.fused.drain_counts(&mut add);
         for (count, id) in counts.into_iter().zip(0..) {
             if count != 0 {
-                self.flush_count(id, count);
+                self.flush_transition_count(id, count);
             }
         }
     }
 
     /// Adds instructions and branches that were decoded with transitions to `nonzero_counts`.
-    pub fn add_counts(&self, counts: &mut Counts) {
+    pub fn add_counts(&self, counts: &mut StreamCounts) {
         let flushed = &self.flushed;
         counts.instructions += flushed.instructions;
         counts.conditional += flushed.conditional;
@@ -507,7 +515,9 @@ impl TransitionStore {
         counts.compressed_returns += flushed.compressed_returns;
         if matches!(self.needs, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
             for (id, count) in self.counters.nonzero_counts() {
-                self.visits.instruction_mix(id).add_to(counts, count.into());
+                self.visits
+                    .instruction_mix(id)
+                    .add_to_counts(counts, count.into());
             }
             return;
         }
@@ -518,47 +528,51 @@ impl TransitionStore {
             .chain(self.ret.nonzero_counts())
             .chain(self.fused.nonzero_counts());
         for (id, count) in in_place {
-            self.visits.instruction_mix(id).add_to(counts, count.into());
+            self.visits
+                .instruction_mix(id)
+                .add_to_counts(counts, count.into());
         }
     }
 
     /// Hands the counts over to a sink that needs hits, and resets them.
-    pub fn report_hits<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
+    pub fn report_transition_counts<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
         if self.needs == SinkNeeds::TransitionCounts {
-            self.report_counters(code, sink);
+            self.report_counters_of_transitions(code, sink);
         }
         // Flushed counts are those of cleared tables, also of address spaces that have been dropped.
         if !self.nodes.is_empty() || !self.addresses.is_empty() {
-            self.nodes.move_to(code, &mut self.addresses);
-            let totals = self.replace_addresses();
-            totals.for_each_edge(|from, to, kind, times| sink.counted_edge(from, to, kind, times));
+            self.nodes.move_counts_to_totals(code, &mut self.addresses);
+            let totals = self.take_address_totals();
+            totals.for_each_edge(|from, to, kind, times| {
+                sink.add_counted_edge(from, to, kind, times)
+            });
         }
     }
 
-    fn report_counters<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
+    fn report_counters_of_transitions<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
         let log = TransitionLog {
             logged: &[],
             generation: self.generation,
             code,
             visits: &self.visits,
         };
-        for (id, count) in self.counters.drain() {
+        for (id, count) in self.counters.drain_counts() {
             self.visits
                 .instruction_mix(id)
-                .add_to(&mut self.flushed, count.into());
+                .add_to_counts(&mut self.flushed, count.into());
             let logged = LoggedTransition {
                 number: id,
                 ..LoggedTransition::default()
             };
-            sink.transition_count(&log.resolve_logged(logged), count.into());
+            sink.add_transition_count(&log.resolve_logged(logged), count.into());
         }
     }
 
     /// Moves all counts by address to `totals`.
     pub fn move_totals(&mut self, code: &CodeCache, totals: &mut Totals) {
-        self.flush_counts();
-        self.nodes.move_to(code, &mut self.addresses);
-        totals.merge(self.replace_addresses());
+        self.flush_all_counts();
+        self.nodes.move_counts_to_totals(code, &mut self.addresses);
+        totals.merge_totals(self.take_address_totals());
     }
 
     /// Number of runs and edges with a counter by address.
@@ -567,20 +581,20 @@ impl TransitionStore {
     }
 
     /// Moves the counts by address from `other` to `self`.
-    pub fn move_addresses_from(&mut self, other: &mut TransitionStore) {
+    pub fn move_address_totals_from(&mut self, other: &mut TransitionStore) {
         if !other.addresses.is_empty() {
-            self.addresses.merge(other.replace_addresses());
+            self.addresses.merge_totals(other.take_address_totals());
         }
     }
 
     /// Adds all counts of `other`, which decoded in `code`.
-    pub fn add_counts_of(&mut self, mut other: TransitionStore, code: &CodeCache) {
+    pub fn add_counts_from_store(&mut self, mut other: TransitionStore, code: &CodeCache) {
         other.invalidate_all(code);
-        self.move_addresses_from(&mut other);
-        self.flushed.add_flow(&other.flushed);
+        self.move_address_totals_from(&mut other);
+        self.flushed.add_flow_counts(&other.flushed);
     }
 
-    fn replace_addresses(&mut self) -> Totals {
+    fn take_address_totals(&mut self) -> Totals {
         let empty = Totals::with_max_counters(self.max_counters());
         replace(&mut self.addresses, empty)
     }
@@ -589,8 +603,8 @@ impl TransitionStore {
 /// Removing transitions.
 impl TransitionStore {
     /// Removes all transitions; their counts are kept.
-    fn clear(&mut self) {
-        self.flush_counts();
+    fn clear_transitions(&mut self) {
+        self.flush_all_counts();
         self.tnt.clear();
         self.tip.clear();
         self.ret.clear();
@@ -608,8 +622,8 @@ impl TransitionStore {
         if self.needs == SinkNeeds::Interpreter {
             return;
         }
-        self.clear();
-        self.nodes.move_to(code, &mut self.addresses);
+        self.clear_transitions();
+        self.nodes.move_counts_to_totals(code, &mut self.addresses);
     }
 
     /// Removes the transitions that visit dead nodes.
@@ -626,7 +640,7 @@ impl TransitionStore {
             let keys = keys.unwrap_or_default();
             self.by_node_len -= keys.len();
             for key in keys {
-                self.remove(key);
+                self.remove_transition(key);
             }
         }
         self.flush_evicted();
@@ -665,7 +679,7 @@ impl TransitionStore {
     }
 
     /// Removes a transition if it is still in its table.
-    fn remove(&mut self, key: TransitionKey) {
+    fn remove_transition(&mut self, key: TransitionKey) {
         let evicted = &mut self.evicted;
         match key {
             TransitionKey::Tnt(node, half) => {

@@ -165,7 +165,7 @@ impl<I: TransitionInput> TransitionTable<I> {
 
     /// Inserts a transition at its first slot `slot` or its second one. Doubles a crowded table, up to the limit.
     /// Appends what it evicts to `evicted`.
-    pub fn insert(
+    pub fn insert_transition(
         &mut self,
         slot: usize,
         transition: Transition<I>,
@@ -176,7 +176,7 @@ impl<I: TransitionInput> TransitionTable<I> {
         let is_crowded = self.used * 2 > self.entries.len()
             || self.evicted_since_growth * 16 > self.entries.len();
         if is_crowded && self.entries.len() < self.max_entries {
-            self.grow(evicted);
+            self.grow_table(evicted);
         }
     }
 
@@ -193,7 +193,7 @@ impl<I: TransitionInput> TransitionTable<I> {
                 slot = second;
             } else {
                 self.evicted_since_growth += 1;
-                self.remove(slot, evicted);
+                self.remove_slot(slot, evicted);
             }
         }
         self.used += 1;
@@ -201,7 +201,7 @@ impl<I: TransitionInput> TransitionTable<I> {
         self.ids[slot] = id;
     }
 
-    fn remove(&mut self, slot: usize, evicted: &mut Vec<EvictedTransition>) {
+    fn remove_slot(&mut self, slot: usize, evicted: &mut Vec<EvictedTransition>) {
         evicted.push(EvictedTransition {
             id: self.ids[slot],
             count: self.entries[slot].count_or_id,
@@ -210,7 +210,7 @@ impl<I: TransitionInput> TransitionTable<I> {
         self.used -= 1;
     }
 
-    fn grow(&mut self, evicted: &mut Vec<EvictedTransition>) {
+    fn grow_table(&mut self, evicted: &mut Vec<EvictedTransition>) {
         let size = (self.entries.len() * 2).min(self.max_entries);
         let entries = std::mem::replace(&mut self.entries, vec![Transition::default(); size]);
         let ids = std::mem::replace(&mut self.ids, vec![0; size]);
@@ -235,7 +235,7 @@ impl<I: TransitionInput> TransitionTable<I> {
         evicted: &mut Vec<EvictedTransition>,
     ) {
         if let Some(slot) = find_slot(&self.entries, slot, node, input) {
-            self.remove(slot, evicted);
+            self.remove_slot(slot, evicted);
         }
     }
 
@@ -320,9 +320,9 @@ mod tests {
             let (node, half) = (NodeKey::from_index(id), (id * 37 % 126 + 2) as u8);
             let target = TipTarget(u64::from(id) * 0x1234_5678_9abc);
             let slot = tnt_slot(node, half, tnt.slot_mask());
-            tnt.insert(slot, transition(node, id, ShortTnt), id, &mut evicted);
+            tnt.insert_transition(slot, transition(node, id, ShortTnt), id, &mut evicted);
             let slot = target.first_slot(node, 0, tip.slot_mask());
-            tip.insert(slot, transition(node, id, target), id, &mut evicted);
+            tip.insert_transition(slot, transition(node, id, target), id, &mut evicted);
             inserted.push((node, half, target, id));
         }
         assert!(tnt.entries.len() > 128 && tip.entries.len() > 128);

@@ -17,7 +17,7 @@ pub fn psb_plus(ip: Option<u64>) -> Vec<u8> {
 
 /// A PSB+ with this IP, then `packets`.
 #[allow(dead_code)] // not in all tests
-pub fn stream_at(ip: u64, packets: &[u8]) -> Vec<u8> {
+pub fn stream_from_ip(ip: u64, packets: &[u8]) -> Vec<u8> {
     [&psb_plus(Some(ip)), packets].concat()
 }
 
@@ -52,14 +52,14 @@ impl<'a> GrowingStream<'a> {
     }
 
     /// Drops the bytes before `position` and adds the next ones.
-    pub fn advance(&mut self, position: usize) {
+    pub fn grow_window(&mut self, position: usize) {
         self.from = position.min(self.to);
         self.to = self.to.saturating_add(self.size).min(self.whole.len());
     }
 }
 
 impl WindowSource for GrowingStream<'_> {
-    fn window(&self) -> StreamWindow<'_> {
+    fn current_window(&self) -> StreamWindow<'_> {
         StreamWindow {
             bytes: &self.whole[self.from..self.to],
             base: self.from,

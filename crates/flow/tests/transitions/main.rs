@@ -7,13 +7,13 @@ mod reuse;
 mod support;
 mod threads;
 
-use program::{plan, Plan, TestThread, Traced};
+use program::{execution_plan, ExecutionPlan, TestThread, TracedProgram};
 use proptest::prelude::*;
-use results::check;
-use rtit_flow::{Cpu, EventKind, Settings, StreamDecoder};
+use results::check_against_interpreter;
+use rtit_flow::{CpuModel, EventKind, Settings, StreamDecoder};
 use support::psb_plus;
 
-fn config(cases: u32) -> ProptestConfig {
+fn proptest_config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
         failure_persistence: None,
@@ -21,7 +21,7 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-fn thread() -> impl Strategy<Value = Option<TestThread>> {
+fn random_thread() -> impl Strategy<Value = Option<TestThread>> {
     prop_oneof![
         5 => Just(Some(TestThread::Busy)),
         1 => Just(Some(TestThread::Idle)),
@@ -30,13 +30,13 @@ fn thread() -> impl Strategy<Value = Option<TestThread>> {
 }
 
 proptest! {
-    #![proptest_config(config(2000))]
+    #![proptest_config(proptest_config(2000))]
 
     /// The interpreter itself finds what ran.
     #[test]
-    fn whole_streams(plan in plan()) {
-        let traced = plan.trace();
-        let ips = check(&traced, plan.settings())?;
+    fn tables_equal_interpreter_on_whole_streams(plan in execution_plan()) {
+        let traced = plan.trace_execution();
+        let ips = check_against_interpreter(&traced, plan.decoder_settings())?;
         if plan.has_exact_times() {
             let first = ips.iter().zip(&traced.ips).position(|(a, b)| a != b);
             prop_assert_eq!((ips.len(), first), (traced.ips.len(), None));
@@ -44,54 +44,62 @@ proptest! {
     }
 
     #[test]
-    fn damaged_streams(plan in plan(), flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
-        let mut traced = plan.trace();
-        traced.damage(flips);
-        check(&traced, plan.settings())?;
+    fn tables_equal_interpreter_on_damaged_streams(
+        plan in execution_plan(),
+        flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6),
+    ) {
+        let mut traced = plan.trace_execution();
+        traced.flip_bits(flips);
+        check_against_interpreter(&traced, plan.decoder_settings())?;
     }
 
     #[test]
-    fn cut_and_spliced_streams(plan in plan(), other in plan(), cut in any::<usize>(), from in any::<usize>()) {
-        let mut traced = plan.trace();
-        traced.splice(cut, &other.trace(), from);
-        check(&traced, plan.settings())?;
+    fn tables_equal_interpreter_on_cut_and_spliced_streams(
+        plan in execution_plan(),
+        other in execution_plan(),
+        cut in any::<usize>(),
+        from in any::<usize>(),
+    ) {
+        let mut traced = plan.trace_execution();
+        traced.splice_streams(cut, &other.trace_execution(), from);
+        check_against_interpreter(&traced, plan.decoder_settings())?;
     }
 
     /// Settings that the stream was not made with: compressed RETs where there should be none, another clock, errata.
     #[test]
-    fn wrong_settings(
-        plan in plan(),
+    fn tables_equal_interpreter_with_wrong_settings(
+        plan in execution_plan(),
         flip in any::<Option<(usize, u8)>>(),
         no_retcomp in any::<bool>(),
         no_tnt in prop_oneof![5 => Just(false), 1 => Just(true)],
         model in proptest::option::of(prop_oneof![Just(0x3d), Just(0x4e), Just(0x5c), Just(0x97), any::<u16>()]),
     ) {
-        let mut traced = plan.trace();
-        traced.damage(flip);
-        let cpu = model.map(|model| Cpu { family: 6, model, stepping: 3 });
-        let settings = Settings { no_retcomp, no_tnt, cpu, ..Plan::default().settings() };
-        check(&traced, settings)?;
+        let mut traced = plan.trace_execution();
+        traced.flip_bits(flip);
+        let cpu = model.map(|model| CpuModel { family: 6, model, stepping: 3 });
+        let settings = Settings { no_retcomp, no_tnt, cpu, ..ExecutionPlan::default().decoder_settings() };
+        check_against_interpreter(&traced, settings)?;
     }
 }
 
 proptest! {
-    #![proptest_config(config(600))]
+    #![proptest_config(proptest_config(600))]
 
     /// Threads that share a processor, also ones that are not decoded, and ambiguous positions.
     #[test]
-    fn shared_processor(
-        plan in plan(),
+    fn tables_equal_interpreter_for_threads_on_one_processor(
+        plan in execution_plan(),
         in_kernel in any::<bool>(),
-        intervals in proptest::collection::vec((0..2000u16, thread()), 1..12),
+        intervals in proptest::collection::vec((0..2000u16, random_thread()), 1..12),
         flip in any::<Option<(usize, u8)>>(),
     ) {
-        let plan = if in_kernel { plan.in_kernel() } else { plan };
-        let mut traced = plan.trace();
+        let plan = if in_kernel { plan.moved_to_kernel() } else { plan };
+        let mut traced = plan.trace_execution();
         traced.add_intervals(intervals);
         if flip.is_some_and(|(_, bits)| bits & 3 == 0) {
-            traced.damage(flip);
+            traced.flip_bits(flip);
         }
-        check(&traced, plan.settings())?;
+        check_against_interpreter(&traced, plan.decoder_settings())?;
     }
 }
 
@@ -101,8 +109,8 @@ fn power_event_precedes_the_branches_after_it() {
     let mut stream = psb_plus(Some(0x1000));
     // 1000: jnz 1000, taken six times with each TNT
     stream.extend([0xfe, 0xfe, 0x02, 0x22, 0x40, 0x00, 0xfe, 0xfe]);
-    let traced = Traced::new(stream, 0x1000, &[0x75, 0xfe]);
-    check(&traced, Settings::default()).unwrap();
+    let traced = TracedProgram::new(stream, 0x1000, &[0x75, 0xfe]);
+    check_against_interpreter(&traced, Settings::default()).unwrap();
     let mut rows = StreamDecoder::new(&traced.stream[..], traced.view(), &Settings::default());
     let events = rows.next_batch(usize::MAX).unwrap().events;
     let event = events
@@ -113,7 +121,7 @@ fn power_event_precedes_the_branches_after_it() {
 
 /// 64 calls are open; one more that comes and goes within a packet takes the oldest with it.
 #[test]
-fn call_that_returns_at_once_drops_the_oldest() {
+fn call_on_a_full_return_stack_drops_the_oldest_entry() {
     // 1000 jnz 100c; 1006 call 1000; 100b ret; 100c call 1012; 1011 ret; 1012 ret
     let code = [
         0x0f, 0x85, 6, 0, 0, 0, 0xe8, 0xf5, 0xff, 0xff, 0xff, 0xc3, 0xe8, 1, 0, 0, 0, 0xc3, 0xc3,
@@ -130,8 +138,8 @@ fn call_that_returns_at_once_drops_the_oldest() {
             stream.push(bits << 1);
         }
     }
-    let traced = Traced::new(stream, 0x1000, &code);
-    let ips = check(&traced, Settings::default()).unwrap();
+    let traced = TracedProgram::new(stream, 0x1000, &code);
+    let ips = check_against_interpreter(&traced, Settings::default()).unwrap();
     // two of the RETs have their call before the 64 that were open
     let rets = ips.iter().filter(|&&ip| ip == 0x100b).count();
     assert_eq!(rets, 2 * 62);
@@ -139,7 +147,7 @@ fn call_that_returns_at_once_drops_the_oldest() {
 
 /// 65 calls are open within packets that recur, and 64 of them return.
 #[test]
-fn calls_of_recurring_packets_drop_each_other() {
+fn recurring_calls_on_a_full_return_stack_drop_each_other() {
     // 1000 jz 1002; 1002 call 1008; 1007 ret: 58 of these, one in the other; jz; 7 more of these; ret
     let call = [0xe8, 1, 0, 0, 0, 0xc3];
     let code = [
@@ -164,13 +172,13 @@ fn calls_of_recurring_packets_drop_each_other() {
     stream.extend(calls);
     stream.extend([0x0e, 0x2d, 0x00, 0x10]);
     stream.extend(sound);
-    let traced = Traced::new(stream, 0x1000, &code);
-    check(&traced, Settings::default()).unwrap();
+    let traced = TracedProgram::new(stream, 0x1000, &code);
+    check_against_interpreter(&traced, Settings::default()).unwrap();
     let mut rows = StreamDecoder::new(&traced.stream[..], traced.view(), &Settings::default());
     while rows.next_batch(usize::MAX).is_some() {}
     let errors: Vec<u64> = rows
-        .ledger()
-        .spans()
+        .coverage_ledger()
+        .closed_spans()
         .iter()
         .filter_map(|span| span.error.map(|error| error.offset))
         .collect();

@@ -3,21 +3,22 @@
 use proptest::prelude::*;
 use rtit_flow::{
     BranchColumns, BranchSink, CountingSink, EdgeCounter, EdgeTotal, HashedRun, HashedRunColumns,
-    HashedRunSink, InstructionColumns, InstructionSink, OrderedSink, PlacedEvent, Run, RunColumns,
-    RunSink, RunTotal, Settings, Sink, Span, StreamDecoder, Totals, TransitionLimits,
+    HashedRunSink, InstructionColumns, InstructionRun, InstructionSink, LedgerSpan, OrderedSink,
+    PositionedEvent, RunColumns, RunSink, RunTotal, Settings, Sink, StreamDecoder, Totals,
+    TransitionLimits,
 };
 
-use super::program::Traced;
+use super::program::TracedProgram;
 use super::support::{eager_fusion, GrowingStream};
 
 /// All results of a stream.
 #[derive(Default)]
-pub struct Results {
+pub struct StreamResults {
     pub counts: Vec<String>,
-    pub spans: Vec<Span>,
+    pub spans: Vec<LedgerSpan>,
     pub errors: [u64; 8],
-    pub runs: Vec<Run>,
-    pub events: Vec<PlacedEvent>,
+    pub runs: Vec<InstructionRun>,
+    pub events: Vec<PositionedEvent>,
     pub hashed: Vec<HashedRun>,
     pub ips: Vec<u64>,
     pub run_totals: Vec<RunTotal>,
@@ -27,7 +28,7 @@ pub struct Results {
     pub instructions: Vec<(u64, u8, u64, u8, u8, u64)>,
 }
 
-impl Results {
+impl StreamResults {
     pub fn add_branches(&mut self, batch: &BranchColumns) {
         self.branches.extend((0..batch.from.len()).map(|at| {
             let (from, to, kind) = (batch.from[at], batch.to[at], batch.kind[at]);
@@ -45,63 +46,66 @@ impl Results {
     }
 
     pub fn add_runs(&mut self, batch: RunColumns) {
-        self.runs.extend(batch.runs());
+        self.runs.extend(batch.iter_runs());
         self.events.extend(batch.events);
     }
 
     pub fn add_hashed_runs(&mut self, batch: &HashedRunColumns) {
         self.hashed
-            .extend((0..batch.start.len()).filter_map(|at| batch.get(at)));
+            .extend((0..batch.start.len()).filter_map(|at| batch.run_at(at)));
     }
 
     /// Returns the first difference, found and expected.
-    pub fn difference(&self, other: &Results) -> Option<String> {
-        first(&self.counts, &other.counts)
-            .or_else(|| first(&self.spans, &other.spans))
-            .or_else(|| first(&self.errors, &other.errors))
-            .or_else(|| first(&self.runs, &other.runs))
-            .or_else(|| first(&self.events, &other.events))
-            .or_else(|| first(&self.hashed, &other.hashed))
-            .or_else(|| first(&self.ips, &other.ips))
-            .or_else(|| first(&self.run_totals, &other.run_totals))
-            .or_else(|| first(&self.edge_totals, &other.edge_totals))
-            .or_else(|| first(&self.edge_hits, &other.edge_hits))
-            .or_else(|| first(&self.edge_hits, &self.edge_totals))
-            .or_else(|| first(&self.branches, &other.branches))
-            .or_else(|| first(&self.instructions, &other.instructions))
+    pub fn first_difference(&self, other: &StreamResults) -> Option<String> {
+        first_unequal_item(&self.counts, &other.counts)
+            .or_else(|| first_unequal_item(&self.spans, &other.spans))
+            .or_else(|| first_unequal_item(&self.errors, &other.errors))
+            .or_else(|| first_unequal_item(&self.runs, &other.runs))
+            .or_else(|| first_unequal_item(&self.events, &other.events))
+            .or_else(|| first_unequal_item(&self.hashed, &other.hashed))
+            .or_else(|| first_unequal_item(&self.ips, &other.ips))
+            .or_else(|| first_unequal_item(&self.run_totals, &other.run_totals))
+            .or_else(|| first_unequal_item(&self.edge_totals, &other.edge_totals))
+            .or_else(|| first_unequal_item(&self.edge_hits, &other.edge_hits))
+            .or_else(|| first_unequal_item(&self.edge_hits, &self.edge_totals))
+            .or_else(|| first_unequal_item(&self.branches, &other.branches))
+            .or_else(|| first_unequal_item(&self.instructions, &other.instructions))
     }
 }
 
-fn first<T: PartialEq + std::fmt::Debug>(found: &[T], expected: &[T]) -> Option<String> {
+fn first_unequal_item<T: PartialEq + std::fmt::Debug>(
+    found: &[T],
+    expected: &[T],
+) -> Option<String> {
     let length = found.len().max(expected.len());
     let at = (0..length).find(|&at| found.get(at) != expected.get(at))?;
     let (found, expected) = (found.get(at), expected.get(at));
     Some(format!("at {at}: {found:?}, not {expected:?}"))
 }
 
-pub fn follow<S: Sink>(
-    traced: &Traced,
+pub fn decode_windows<S: Sink>(
+    traced: &TracedProgram,
     settings: &Settings,
     size: usize,
     sink: S,
-    results: &mut Results,
-    mut take: impl FnMut(&mut StreamDecoder<GrowingStream<'_>, S>, &mut Results),
+    results: &mut StreamResults,
+    mut take: impl FnMut(&mut StreamDecoder<GrowingStream<'_>, S>, &mut StreamResults),
 ) {
     let windows = GrowingStream::new(&traced.stream, size);
     let mut flow = StreamDecoder::with_sink(windows, traced.spaces(), settings, sink);
     loop {
-        let more = flow.advance_by(size);
+        let more = flow.decode_up_to_bytes(size);
         take(&mut flow, results);
-        if flow.is_starved() {
+        if flow.needs_next_window() {
             let position = flow.position();
-            flow.stream_mut().advance(position);
+            flow.stream_mut().grow_window(position);
         }
         if !more {
             break;
         }
     }
     results.counts.push(format!("{:?}", flow.counts()));
-    results.spans = flow.ledger().spans().to_vec();
+    results.spans = flow.coverage_ledger().closed_spans().to_vec();
 }
 
 fn sum_edges(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
@@ -119,50 +123,58 @@ fn sum_edges(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
 }
 
 /// Returns all results. `size`: of windows; `limit`: rows of a batch.
-pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> Results {
-    let mut results = Results::default();
+pub fn all_results(
+    traced: &TracedProgram,
+    settings: &Settings,
+    size: usize,
+    limit: usize,
+) -> StreamResults {
+    let mut results = StreamResults::default();
     let all = &mut results;
-    follow(traced, settings, size, CountingSink, all, |_, _| {});
+    decode_windows(traced, settings, size, CountingSink, all, |_, _| {});
     let totals = Totals::default();
-    follow(traced, settings, size, totals, all, |flow, all| {
-        all.run_totals = flow.totals().runs();
-        all.edge_totals = flow.totals().edges();
+    decode_windows(traced, settings, size, totals, all, |flow, all| {
+        all.run_totals = flow.totals().sorted_runs();
+        all.edge_totals = flow.totals().sorted_edges();
     });
     let counter = EdgeCounter::default();
-    follow(traced, settings, size, counter, all, |flow, all| {
+    decode_windows(traced, settings, size, counter, all, |flow, all| {
         let more = flow.sink_mut().take_edges();
         all.edge_hits = sum_edges(&all.edge_hits, &more);
     });
     let mut branches = BranchSink::new(true);
-    branches.set_limit(limit);
-    follow(traced, settings, size, branches, all, |flow, all| {
+    branches.set_row_limit(limit);
+    decode_windows(traced, settings, size, branches, all, |flow, all| {
         all.add_branches(&flow.sink_mut().take_batch());
     });
     let mut instructions = InstructionSink::new(true);
-    instructions.set_limit(limit);
-    follow(traced, settings, size, instructions, all, |flow, all| {
+    instructions.set_row_limit(limit);
+    decode_windows(traced, settings, size, instructions, all, |flow, all| {
         all.add_instructions(&flow.sink_mut().take_batch());
     });
     let mut runs = RunSink::default();
-    runs.set_limit(limit);
-    follow(traced, settings, size, runs, all, |flow, all| {
+    runs.set_row_limit(limit);
+    decode_windows(traced, settings, size, runs, all, |flow, all| {
         all.add_runs(flow.sink_mut().take_batch());
     });
     let mut hashed = HashedRunSink::default();
-    hashed.set_limit(limit);
-    follow(traced, settings, size, hashed, all, |flow, all| {
+    hashed.set_row_limit(limit);
+    decode_windows(traced, settings, size, hashed, all, |flow, all| {
         all.add_hashed_runs(&flow.sink_mut().take_batch());
     });
     results
 }
 
 /// Compares all results with those of the interpreter. Returns the instructions.
-pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseError> {
+pub fn check_against_interpreter(
+    traced: &TracedProgram,
+    settings: Settings,
+) -> Result<Vec<u64>, TestCaseError> {
     let interpreted = Settings {
         transitions: TransitionLimits::NONE,
         ..settings
     };
-    let reference = results(traced, &interpreted, usize::MAX, usize::MAX);
+    let reference = all_results(traced, &interpreted, usize::MAX, usize::MAX);
     let whole = TransitionLimits::default();
     let tiny = TransitionLimits {
         entries: 256,
@@ -206,8 +218,8 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
             cache_limit,
             ..settings
         };
-        let found = results(traced, &settings, size, limit);
-        let difference = found.difference(&reference);
+        let found = all_results(traced, &settings, size, limit);
+        let difference = found.first_difference(&reference);
         prop_assert!(
             difference.is_none(),
             "{:?}: {settings:?} {size} {limit}",

@@ -4,8 +4,8 @@
 //! cheap cases first and fall through to the next, more general function. The last one is always
 //! `lifecycle::follow_thread_to_block`, which handles everything.
 //!
-//! * **Tracing.** `on_block` handles blocks that produce no packet (`Thread::follow_quietly`), which are nearly all.
-//!   `follow_less_common_block` adds calls, compressed returns, full TNT packets and REP iterations.
+//! * **Tracing.** `on_block` handles blocks that produce no packet (`RecordedThread::follow_quietly`), which are nearly
+//!   all. `follow_less_common_block` adds calls, compressed returns, full TNT packets and REP iterations.
 //! * **Tracing through the ring.** `rtit_qemu_append_to_ring` stores the block's number and returns; a second thread
 //!   follows it later in the same three ways (`shared::block_ring`). For this it needs a process with one thread.
 //! * **Counting** (`rtit stat`). `rtit_qemu_count` increments a counter of the first thread directly; the addresses of
@@ -28,10 +28,10 @@ use crate::interface::plugin_api::{PluginId, PluginInsn, PluginTb};
 use crate::process::lifecycle::{self, follow_thread_to_block};
 use crate::shared::block_ring::{self, WRITE_POSITION};
 use crate::shared::shared_state::{
-    current_thread, is_multithreaded, shared, thread_of, FIRST_THREAD,
+    current_thread, is_multithreaded, shared_state, thread_of, FIRST_THREAD,
 };
-use crate::thread::executed_path::TruthSource;
-use crate::thread::thread_state::Thread;
+use crate::thread::executed_path::ExecutedPathSource;
+use crate::thread::thread_state::RecordedThread;
 use crate::thread::translation_block::{
     InstructionStep, TranslationBlock, SINGLE_INSTRUCTION, VSYSCALL,
 };
@@ -154,17 +154,17 @@ extern "C" fn append_or_follow(
     state: *const QemuCpuState,
 ) {
     let thread = thread_of(vcpu);
-    if block_ring::is_open() {
+    if block_ring::is_ring_open() {
         // SAFETY: a leaked block.
         let entry = unsafe { &*block }.ring_id.load(Ordering::Relaxed);
         if entry != 0 {
             return block_ring::append_to_next_chunk(thread, entry);
         }
-        block_ring::close(thread);
+        block_ring::close_ring(thread);
     }
     on_block(vcpu, block, state);
     // SAFETY: the vCPU's own thread calls; it has begun, and the ring is closed.
-    unsafe { block_ring::open(&*thread_of(vcpu)) };
+    unsafe { block_ring::open_ring(&*thread_of(vcpu)) };
 }
 
 extern "C" {
@@ -203,7 +203,7 @@ global_asm!(
     "mov rdx, rbp",
     "jmp {started}",
     first = sym FIRST_THREAD,
-    block = const offset_of!(Thread, block),
+    block = const offset_of!(RecordedThread, block),
     key = const offset_of!(TranslationBlock, quiet_start),
     quiet_targets = const offset_of!(TranslationBlock, quiet_targets),
     cell = const offset_of!(TranslationBlock, counter),
@@ -233,7 +233,7 @@ extern "C" fn count_less_common_block(
 
 /// Describes the block `tb` and registers its callback.
 pub(crate) extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
-    let shared = shared();
+    let shared = shared_state();
     // SAFETY: QEMU's block, during its callback.
     unsafe {
         let (start, count) = shared.api.block_start_and_count(tb);
@@ -250,10 +250,10 @@ pub(crate) extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
                 shared.api.append_instruction_bytes(instruction, &mut code);
                 instructions.push(instruction);
             }
-            let steps = shared.config.truth == TruthSource::Instructions;
+            let steps = shared.config.truth == ExecutedPathSource::Instructions;
             let block = TranslationBlock::new(start, &sizes, &code, steps);
-            if block_ring::is_open() && !shared.knows_block(&block) {
-                block_ring::close(current_thread());
+            if block_ring::is_ring_open() && !shared.knows_block(&block) {
+                block_ring::close_ring(current_thread());
             }
             let block = shared.register_block(block);
             for (step, instruction) in block.steps.iter().zip(instructions) {
@@ -265,7 +265,7 @@ pub(crate) extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
             block
         };
         let with = std::ptr::from_ref(block).cast_mut().cast();
-        let call = match (shared.config.only_counts(), is_multithreaded()) {
+        let call = match (shared.config.counts_without_trace(), is_multithreaded()) {
             (false, false) if shared.config.ring_blocks > 0 => rtit_qemu_append_to_ring,
             (false, _) => rtit_qemu_block,
             (true, false) => rtit_qemu_count,

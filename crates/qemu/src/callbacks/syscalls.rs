@@ -9,12 +9,12 @@ use rtit_events::{flag, EventKind};
 use crate::fatal_error::exit_with_error;
 use crate::interface::plugin_api::PluginId;
 use crate::interface::{guest_state, signals};
-use crate::process::lifecycle::{self, leave_kernel, stop_others};
+use crate::process::lifecycle::{self, leave_kernel, stop_other_recordings};
 use crate::process::{exec, fault_causes};
 use crate::shared::block_ring;
 use crate::shared::recorder_link::new_message;
-use crate::shared::shared_state::{set_multithreaded, shared, thread_of, SharedState};
-use crate::thread::thread_state::{PendingSyscall, Thread, MODE_KERNEL};
+use crate::shared::shared_state::{set_multithreaded, shared_state, thread_of, SharedState};
+use crate::thread::thread_state::{PendingSyscall, RecordedThread, MODE_KERNEL};
 use crate::thread::translation_block::BlockExit;
 
 const PR_SET_NAME: u64 = 15;
@@ -34,8 +34,8 @@ pub(crate) extern "C" fn on_syscall(
     _a7: u64,
     _a8: u64,
 ) {
-    let shared = shared();
-    block_ring::close(thread_of(vcpu));
+    let shared = shared_state();
+    block_ring::close_ring(thread_of(vcpu));
     // SAFETY: the vCPU's own thread calls.
     let Some(thread) = (unsafe { thread_of(vcpu).as_mut() }) else {
         return;
@@ -52,12 +52,12 @@ pub(crate) extern "C" fn on_syscall(
     thread.count_towards_window(shared);
     let own_files = [&shared.link.socket, &lifecycle::LIFELINE];
     for file in own_files {
-        file.move_away_from(&[a1, a2, a3, a4, a5, a6]);
+        file.move_away_from_arguments(&[a1, a2, a3, a4, a5, a6]);
     }
     thread.call = PendingSyscall {
         arguments: [a1, a2, a3, a4],
         cut_off: closed_descriptors(number, a1, a2, a3).map_or([false; 2], |(first, last)| {
-            own_files.map(|file| file.is_in_range(first, last))
+            own_files.map(|file| file.is_number_in_range(first, last))
         }),
         ..PendingSyscall::default()
     };
@@ -67,7 +67,7 @@ pub(crate) extern "C" fn on_syscall(
             return lifecycle::forget_thread(vcpu, thread);
         }
         libc::SYS_exit_group => {
-            stop_others(wait_status(a1));
+            stop_other_recordings(wait_status(a1));
             thread.end_trace(wait_status(a1), flag::EXIT_WHOLE_PROCESS);
             // QEMU would wait for ever for the threads that have been stopped.
             // SAFETY: ends the process, as the program asked.
@@ -85,10 +85,10 @@ pub(crate) extern "C" fn on_syscall(
             if number == libc::SYS_clone3 || shares_memory(a1) {
                 set_multithreaded();
             }
-            lifecycle::expect_child_of(thread.tid);
+            lifecycle::expect_new_thread_of(thread.tid);
         }
-        _ if installs_action(number, a2) => {
-            thread.call.ignores = signals::action_ignores(a2);
+        _ if installs_signal_action(number, a2) => {
+            thread.call.ignores = signals::sigaction_ignores_signal(a2);
             shared.record_signal_action(a1, a2);
         }
         _ => {}
@@ -96,13 +96,13 @@ pub(crate) extern "C" fn on_syscall(
     thread.flush_in_kernel(shared);
     thread.mode.store(MODE_KERNEL, Ordering::Release);
     // From here on the process may end or run another program, with this thread still waiting for the lock.
-    if installs_action(number, a2) {
+    if installs_signal_action(number, a2) {
         signals::lock_signal_actions();
     }
 }
 
 pub(crate) extern "C" fn on_syscall_return(_id: PluginId, vcpu: u32, number: i64, result: i64) {
-    let shared = shared();
+    let shared = shared_state();
     // SAFETY: the vCPU's own thread calls.
     let Some(thread) = (unsafe { thread_of(vcpu).as_mut() }) else {
         return;
@@ -119,7 +119,7 @@ pub(crate) extern "C" fn on_syscall_return(_id: PluginId, vcpu: u32, number: i64
     } = call;
     let failed = (-4095..0).contains(&result);
     let [a1, a2, a3, _] = arguments;
-    if installs_action(number, a2) {
+    if installs_signal_action(number, a2) {
         if !failed {
             signal_action_installed(a1 as i32, ignores);
         }
@@ -138,7 +138,7 @@ pub(crate) extern "C" fn on_syscall_return(_id: PluginId, vcpu: u32, number: i64
         }
     }
     if lifeline {
-        lifecycle::hold_lifeline(&shared.config.folder);
+        lifecycle::hold_recorder_lifeline(&shared.config.folder);
     }
     match number {
         libc::SYS_mmap => shared.forget_mappings(result as u64, a2),
@@ -194,17 +194,17 @@ pub(crate) mod with_data {
     }
 }
 
-fn installs_action(number: i64, action: u64) -> bool {
+fn installs_signal_action(number: i64, action: u64) -> bool {
     number == libc::SYS_rt_sigaction && action != 0
 }
 
 /// Updates the signal state after rt_sigaction; `ignores` is whether the new action ignores the signal, if known.
 fn signal_action_installed(signal: i32, ignores: Option<bool>) {
     if let Some(ignores) = ignores {
-        signals::record_ignored(signal, ignores);
+        signals::record_ignored_signal(signal, ignores);
     }
-    signals::catch_after_sigaction(signal);
-    signals::wrap_after_sigaction(signal);
+    signals::catch_signal_after_sigaction(signal);
+    signals::wrap_handlers_after_sigaction(signal);
     fault_causes::wrap_fault_handler(signal);
 }
 
@@ -225,7 +225,7 @@ fn closed_descriptors(number: i64, a1: u64, a2: u64, a3: u64) -> Option<(u64, u6
     closes.then_some((a1 & 0xffff_ffff, a2 & 0xffff_ffff))
 }
 
-fn report_thread_name(shared: &SharedState, thread: &Thread, name: u64) {
+fn report_thread_name(shared: &SharedState, thread: &RecordedThread, name: u64) {
     if let Some(name) = guest_state::read_c_string(name, 4096) {
         let mut message = new_message(EventKind::Comm, thread.tid, thread.clock_in_instructions());
         message.ip = shared.pid().into();
@@ -251,7 +251,12 @@ const WARNINGS: [&str; 9] = [
 ];
 
 /// Warns if the system call that begins is one of these. `thread.block` is still the block that made it.
-fn warn_if_unsupported(shared: &SharedState, thread: &Thread, number: i64, arguments: [u64; 6]) {
+fn warn_if_unsupported(
+    shared: &SharedState,
+    thread: &RecordedThread,
+    number: i64,
+    arguments: [u64; 6],
+) {
     let Some(index) = unsupported_feature(thread, number, arguments) else {
         return;
     };
@@ -261,7 +266,7 @@ fn warn_if_unsupported(shared: &SharedState, thread: &Thread, number: i64, argum
 }
 
 fn unsupported_feature(
-    thread: &Thread,
+    thread: &RecordedThread,
     number: i64,
     [a1, a2, a3, a4, ..]: [u64; 6],
 ) -> Option<usize> {

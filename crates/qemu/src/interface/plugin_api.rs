@@ -61,7 +61,7 @@ pub(crate) struct PluginApi {
 }
 
 /// Returns the interface version to ask for.
-pub(crate) fn requested_version() -> c_int {
+pub(crate) fn requested_api_version() -> c_int {
     if has_symbol(c"qemu_plugin_set_pc") {
         7
     } else if has_symbol(c"qemu_plugin_scoreboard_new") {

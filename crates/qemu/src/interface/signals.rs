@@ -7,8 +7,8 @@
 //!   process before the plugin can record the end of its threads. The plugin gives those signals the handler that QEMU
 //!   still has for signals that dump core (`catch_terminating_signals`).
 //! * A signal that the program ignores stays ignored over an exec. The kernel resets handlers at an exec, and QEMU has
-//!   a handler where the program ignores. The plugin notes which signals the program ignores (`record_ignored`) and
-//!   ignores them again before an exec (`ignore_for_exec`).
+//!   a handler where the program ignores. The plugin notes which signals the program ignores (`record_ignored_signal`)
+//!   and ignores them again before an exec (`ignore_signals_for_next_program`).
 //! * QEMU blocks all signals of a thread from the arrival of a signal until it hands the signal over. An exec in
 //!   between would lose the signal and leave all signals blocked. The plugin wraps QEMU's handlers
 //!   (`wrap_all_handlers`), notes undelivered signals, and sends them again for the new program
@@ -78,7 +78,7 @@ pub(crate) fn catch_terminating_signals() {
 }
 
 /// Lets QEMU catch the program's `signal` again after rt_sigaction.
-pub(crate) fn catch_after_sigaction(signal: c_int) {
+pub(crate) fn catch_signal_after_sigaction(signal: c_int) {
     if may_be_real_time(signal) {
         REAL_TIME_SIGNALS.for_each(let_qemu_catch);
     } else if TERMINATING.contains(&signal) {
@@ -106,7 +106,7 @@ static IGNORED: AtomicU64 = AtomicU64::new(0);
 
 /// Notes which signals the kernel ignores at start. Call it before QEMU installs handlers.
 pub(crate) fn record_inherited_ignores() {
-    let ignored = (1..=64).filter(|&signal| host_handler(signal) == Some(libc::SIG_IGN));
+    let ignored = (1..=64).filter(|&signal| handler_of_host_signal(signal) == Some(libc::SIG_IGN));
     IGNORED.store(
         ignored
             .map(signal_bit)
@@ -116,29 +116,29 @@ pub(crate) fn record_inherited_ignores() {
 }
 
 /// Returns whether the sigaction structure at `address` ignores its signal; None if it is unreadable.
-pub(crate) fn action_ignores(address: u64) -> Option<bool> {
+pub(crate) fn sigaction_ignores_signal(address: u64) -> Option<bool> {
     guest_state::read_u64(address).map(|handler| handler == libc::SIG_IGN as u64)
 }
 
 /// Notes whether the program ignores `signal`, after its rt_sigaction and before QEMU's new handlers are wrapped.
-pub(crate) fn record_ignored(signal: c_int, ignores: bool) {
+pub(crate) fn record_ignored_signal(signal: c_int, ignores: bool) {
     if (1..*REAL_TIME_SIGNALS.start()).contains(&signal) {
-        set_ignored(signal, ignores);
+        set_signal_ignored(signal, ignores);
     }
     if !may_be_real_time(signal) {
         return;
     }
     for signal in REAL_TIME_SIGNALS {
-        match host_handler(signal) {
+        match handler_of_host_signal(signal) {
             // The program did not change this one: QEMU's handlers of signals that were ignored are all wrapped.
             None => {}
-            Some(handler) if is_wrapper(handler) => {}
-            Some(handler) => set_ignored(signal, handler == libc::SIG_IGN),
+            Some(handler) if is_plugin_handler(handler) => {}
+            Some(handler) => set_signal_ignored(signal, handler == libc::SIG_IGN),
         }
     }
 }
 
-fn set_ignored(signal: c_int, ignores: bool) {
+fn set_signal_ignored(signal: c_int, ignores: bool) {
     if ignores {
         IGNORED.fetch_or(signal_bit(signal), Ordering::Relaxed);
     } else {
@@ -147,17 +147,17 @@ fn set_ignored(signal: c_int, ignores: bool) {
 }
 
 /// Ignores for the next program what this one ignores. No other thread runs any more, and QEMU will catch no faults.
-pub(crate) fn ignore_for_exec() {
+pub(crate) fn ignore_signals_for_next_program() {
     let all = IGNORED.load(Ordering::Relaxed);
     for signal in (1..=64).filter(|&signal| all & signal_bit(signal) != 0) {
-        if host_handler(signal) != Some(libc::SIG_IGN) {
+        if handler_of_host_signal(signal) != Some(libc::SIG_IGN) {
             // SAFETY: no handler.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
     }
 }
 
-fn host_handler(signal: c_int) -> Option<usize> {
+fn handler_of_host_signal(signal: c_int) -> Option<usize> {
     // SAFETY: an action is read into a value that lives long enough.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -202,7 +202,7 @@ pub(crate) fn wrap_all_handlers() {
 }
 
 /// Wraps the handlers that QEMU has installed for the program's `signal`.
-pub(crate) fn wrap_after_sigaction(signal: c_int) {
+pub(crate) fn wrap_handlers_after_sigaction(signal: c_int) {
     wrap_handler(signal);
     if may_be_real_time(signal) {
         REAL_TIME_SIGNALS.for_each(wrap_handler);
@@ -210,7 +210,7 @@ pub(crate) fn wrap_after_sigaction(signal: c_int) {
 }
 
 /// Returns whether `handler` is the plugin's wrapper.
-fn is_wrapper(handler: usize) -> bool {
+fn is_plugin_handler(handler: usize) -> bool {
     handler == signal_handler_wrapper as SignalHandler as usize
 }
 
@@ -295,7 +295,7 @@ pub(crate) unsafe fn resend_to_process(signal: c_int, info: *mut siginfo_t) {
 }
 
 /// The handler of the program begins, so its signal has been delivered.
-pub(crate) fn clear_undelivered() {
+pub(crate) fn clear_undelivered_signal() {
     UNDELIVERED.set(None);
 }
 

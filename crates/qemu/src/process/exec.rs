@@ -22,16 +22,16 @@ use rtit_events::{flag, EventKind};
 
 use crate::fatal_error::exit_with_error;
 use crate::interface::{guest_state, signals};
-use crate::process::lifecycle::stop_for_exec;
+use crate::process::lifecycle::stop_recording_for_exec;
 use crate::shared::config::{open_file_path, qemu_environment, LONGEST_INHERITED};
 use crate::shared::recorder_link::new_message;
 use crate::shared::shared_state::SharedState;
-use crate::thread::thread_state::Thread;
+use crate::thread::thread_state::RecordedThread;
 
 /// Replaces this program by the new one. Returns if it cannot be recorded, or if QEMU shall try.
 pub(crate) fn run_under_qemu(
     shared: &SharedState,
-    thread: &mut Thread,
+    thread: &mut RecordedThread,
     path: Option<Vec<u8>>,
     argv: u64,
     envp: u64,
@@ -45,27 +45,32 @@ pub(crate) fn run_under_qemu(
     };
     let (program, arguments) = match plan_exec(resolve_own_program(shared, path.clone()), argv) {
         ExecPlan::Run(program, arguments) => (program, arguments),
-        ExecPlan::Unrecorded(why) => return leave_unrecorded(shared, thread, &path, why),
+        ExecPlan::Unrecorded(why) => return warn_of_unrecorded_program(shared, thread, &path, why),
         ExecPlan::Refused => return,
     };
     let comm = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let comm = &comm[..comm.len().min(15)];
     if let Some(what) = file_privilege(&program) {
         let why = format!("it is {what}, and QEMU cannot give it that privilege");
-        return leave_unrecorded(shared, thread, &path, &why);
+        return warn_of_unrecorded_program(shared, thread, &path, &why);
     }
     let folder = &shared.config.folder;
     let Ok(found) = stable_name(program) else {
-        return leave_unrecorded(shared, thread, &path, "no more files can be opened for it");
+        return warn_of_unrecorded_program(
+            shared,
+            thread,
+            &path,
+            "no more files can be opened for it",
+        );
     };
     let Some(qemu) = reachable_qemu(folder) else {
         let why = "QEMU, the plugin or the recorder is out of its reach";
-        return leave_unrecorded(shared, thread, &path, why);
+        return warn_of_unrecorded_program(shared, thread, &path, why);
     };
     if !has_access_after_exec(&found.name, libc::R_OK) {
-        return leave_unrecorded(shared, thread, &path, "QEMU may not read it");
+        return warn_of_unrecorded_program(shared, thread, &path, "QEMU may not read it");
     }
-    let plugin = in_folder(folder, "plugin.so");
+    let plugin = path_in_folder(folder, "plugin.so");
     let mut command = vec![qemu.clone(), b"-plugin".to_vec(), plugin];
     let mut arguments = arguments.into_iter();
     command.extend([b"-0".to_vec(), arguments.next().unwrap_or_default()]);
@@ -82,16 +87,16 @@ pub(crate) fn run_under_qemu(
         qemu_environment(folder, &variables, &found.real, comm, held, inherited, mask)
     };
     let longest = given(LONGEST_INHERITED, 0);
-    if !fits_on_stack(&command, &longest) {
+    if !arguments_fit_on_stack(&command, &longest) {
         // The kernel reports the error; the recorder's variables and QEMU's options must not make the difference.
         shrink_stack_limit(&mut thread.call.stack);
         return;
     }
     let mask = signals::hold_signals_for_exec();
-    let inherited = stop_for_exec(thread);
-    signals::ignore_for_exec();
+    let inherited = stop_recording_for_exec(thread);
+    signals::ignore_signals_for_next_program();
     let whole = given(inherited, mask);
-    keep_over_exec(found.held.as_ref());
+    keep_file_open_over_exec(found.held.as_ref());
     let error = exec_qemu(&qemu, command, whole);
     // Other threads may have been stopped, and QEMU would run the program unrecorded.
     exit_with_error(&format!(
@@ -108,15 +113,15 @@ fn reachable_qemu(folder: &Path) -> Option<Vec<u8>> {
         ("clock", libc::R_OK | libc::W_OK),
         ("socket", libc::W_OK),
     ];
-    let qemu =
-        real_path(b"/proc/self/exe").filter(|qemu| has_access_after_exec(qemu, libc::X_OK))?;
+    let qemu = path_without_links(b"/proc/self/exe")
+        .filter(|qemu| has_access_after_exec(qemu, libc::X_OK))?;
     needed
         .iter()
-        .all(|&(name, how)| has_access_after_exec(&in_folder(folder, name), how))
+        .all(|&(name, how)| has_access_after_exec(&path_in_folder(folder, name), how))
         .then_some(qemu)
 }
 
-fn in_folder(folder: &Path, name: &str) -> Vec<u8> {
+fn path_in_folder(folder: &Path, name: &str) -> Vec<u8> {
     folder.join(name).into_os_string().into_vec()
 }
 
@@ -149,7 +154,12 @@ fn exec_qemu(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> i
 }
 
 /// Warns that QEMU will run the program unrecorded.
-fn leave_unrecorded(shared: &SharedState, thread: &mut Thread, path: &[u8], why: &str) {
+fn warn_of_unrecorded_program(
+    shared: &SharedState,
+    thread: &mut RecordedThread,
+    path: &[u8],
+    why: &str,
+) {
     let mut message = new_message(
         EventKind::Warning,
         thread.tid,
@@ -164,7 +174,7 @@ fn leave_unrecorded(shared: &SharedState, thread: &mut Thread, path: &[u8], why:
 }
 
 /// Reports that the exec has failed and the program continues, recorded.
-pub(crate) fn report_failed_exec(shared: &SharedState, thread: &Thread) {
+pub(crate) fn report_failed_exec(shared: &SharedState, thread: &RecordedThread) {
     let mut message = new_message(
         EventKind::Warning,
         thread.tid,
@@ -202,7 +212,7 @@ pub(crate) fn execveat_path(directory: u64, path: Vec<u8>, flags: u64) -> Option
         return None;
     }
     let open = format!("/proc/self/fd/{directory}").into_bytes();
-    let base = real_path(&open).unwrap_or(open);
+    let base = path_without_links(&open).unwrap_or(open);
     Some(if path.is_empty() {
         base
     } else {
@@ -211,12 +221,12 @@ pub(crate) fn execveat_path(directory: u64, path: Vec<u8>, flags: u64) -> Option
 }
 
 /// Returns the path without symbolic links.
-pub(super) fn real_path(path: &[u8]) -> Option<Vec<u8>> {
-    let real = fs::canonicalize(as_path(path)).ok()?;
+pub(super) fn path_without_links(path: &[u8]) -> Option<Vec<u8>> {
+    let real = fs::canonicalize(bytes_as_path(path)).ok()?;
     Some(real.into_os_string().into_vec())
 }
 
-pub(super) fn as_path(path: &[u8]) -> &Path {
+pub(super) fn bytes_as_path(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }
 
@@ -251,7 +261,7 @@ pub(super) fn plan_exec(mut path: Vec<u8>, mut argv: Vec<Vec<u8>>) -> ExecPlan {
         };
         if head.starts_with(b"\x7fELF") {
             return match classify_elf(&file) {
-                ElfKind::Program(Some(loader)) if !has_access(&loader, libc::X_OK) => {
+                ElfKind::Program(Some(loader)) if !thread_has_access(&loader, libc::X_OK) => {
                     ExecPlan::Refused
                 }
                 ElfKind::Program(_) => ExecPlan::Run(path, argv),
@@ -280,10 +290,10 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 
 /// Opens a file that the kernel would execute, and reads its first bytes.
 fn open_executable(path: &[u8]) -> io::Result<Option<(File, Vec<u8>)>> {
-    if !has_access(path, libc::X_OK) {
+    if !thread_has_access(path, libc::X_OK) {
         return Ok(None);
     }
-    let file = File::open(as_path(path))?;
+    let file = File::open(bytes_as_path(path))?;
     if file.metadata()?.mode() & libc::S_IFMT != libc::S_IFREG {
         return Ok(None);
     }
@@ -326,7 +336,7 @@ fn parse_shebang(head: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
 }
 
 /// Returns whether this thread may access a file.
-fn has_access(path: &[u8], how: libc::c_int) -> bool {
+fn thread_has_access(path: &[u8], how: libc::c_int) -> bool {
     check_access(path, how, libc::AT_EACCESS)
 }
 
@@ -421,7 +431,7 @@ pub(super) struct StableName {
 
 /// Finds a path for the program at `path` that is valid after the exec.
 pub(super) fn stable_name(path: Vec<u8>) -> io::Result<StableName> {
-    let real = real_path(&path);
+    let real = path_without_links(&path);
     if !names_open_file(&path) {
         let real = real.unwrap_or_else(|| path.clone());
         return Ok(StableName {
@@ -430,7 +440,7 @@ pub(super) fn stable_name(path: Vec<u8>) -> io::Result<StableName> {
             held: None,
         });
     }
-    let file = File::open(as_path(&path))?;
+    let file = File::open(bytes_as_path(&path))?;
     if let Some(real) = real.filter(|real| is_same_file(real, &file)) {
         return Ok(StableName {
             name: real.clone(),
@@ -440,7 +450,9 @@ pub(super) fn stable_name(path: Vec<u8>) -> io::Result<StableName> {
     }
     let held = duplicate_high(&file)?;
     let name = open_file_path(held.as_raw_fd());
-    let real = fs::read_link(as_path(&name))?.into_os_string().into_vec();
+    let real = fs::read_link(bytes_as_path(&name))?
+        .into_os_string()
+        .into_vec();
     Ok(StableName {
         name,
         real,
@@ -449,7 +461,7 @@ pub(super) fn stable_name(path: Vec<u8>) -> io::Result<StableName> {
 }
 
 /// Keeps the file open over the next exec.
-pub(super) fn keep_over_exec(held: Option<&OwnedFd>) {
+pub(super) fn keep_file_open_over_exec(held: Option<&OwnedFd>) {
     if let Some(held) = held {
         // SAFETY: changes a flag of a file of our own.
         unsafe { libc::fcntl(held.as_raw_fd(), libc::F_SETFD, 0) };
@@ -462,7 +474,7 @@ fn names_open_file(path: &[u8]) -> bool {
 
 fn is_same_file(path: &[u8], file: &File) -> bool {
     let same = || -> io::Result<bool> {
-        let (one, other) = (fs::metadata(as_path(path))?, file.metadata()?);
+        let (one, other) = (fs::metadata(bytes_as_path(path))?, file.metadata()?);
         Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
     };
     same().unwrap_or(false)
@@ -492,11 +504,11 @@ const MAX_STACK_ROOM: u64 = 6 << 20;
 const STACK_SLACK: u64 = 3 * 4096;
 
 /// Returns whether execve accepts these strings under the current stack limit.
-pub(crate) fn fits_on_stack(arguments: &[Vec<u8>], environment: &[Vec<u8>]) -> bool {
-    fits_in_limit(arguments, environment, stack_limit().rlim_cur)
+pub(crate) fn arguments_fit_on_stack(arguments: &[Vec<u8>], environment: &[Vec<u8>]) -> bool {
+    arguments_fit_in_limit(arguments, environment, stack_limit().rlim_cur)
 }
 
-fn fits_in_limit(arguments: &[Vec<u8>], environment: &[Vec<u8>], stack: u64) -> bool {
+fn arguments_fit_in_limit(arguments: &[Vec<u8>], environment: &[Vec<u8>], stack: u64) -> bool {
     let all = || arguments.iter().chain(environment);
     let size: usize = all().map(|text| text.len() + 1 + POINTER_SIZE).sum();
     let room = (stack / 4).clamp(MIN_STACK_ROOM, MAX_STACK_ROOM);
@@ -662,7 +674,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
-    fn named(number: c_int) -> Vec<u8> {
+    fn path_of_descriptor(number: c_int) -> Vec<u8> {
         format!("/proc/self/fd/{number}").into_bytes()
     }
 
@@ -670,7 +682,7 @@ mod tests {
     fn open_file_with_a_name_is_found_by_its_name() {
         let path = fs::canonicalize("/proc/self/exe").unwrap();
         let file = File::open(&path).unwrap();
-        let found = stable_name(named(file.as_raw_fd())).unwrap();
+        let found = stable_name(path_of_descriptor(file.as_raw_fd())).unwrap();
         assert_eq!(found.name, path.as_os_str().as_bytes());
         assert!(found.held.is_none());
     }
@@ -681,9 +693,9 @@ mod tests {
         fs::write(&path, "text").unwrap();
         let file = File::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        let found = stable_name(named(file.as_raw_fd())).unwrap();
+        let found = stable_name(path_of_descriptor(file.as_raw_fd())).unwrap();
         drop(file);
-        assert_eq!(fs::read(as_path(&found.name)).unwrap(), b"text");
+        assert_eq!(fs::read(bytes_as_path(&found.name)).unwrap(), b"text");
         assert!(found.real.ends_with(b" (deleted)"));
     }
 
@@ -695,27 +707,39 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let deleted = format!("{} (deleted)", path.display());
         fs::write(&deleted, "new").unwrap();
-        let found = stable_name(named(file.as_raw_fd())).unwrap();
+        let found = stable_name(path_of_descriptor(file.as_raw_fd())).unwrap();
         fs::remove_file(&deleted).unwrap();
-        assert_eq!(fs::read(as_path(&found.name)).unwrap(), b"old");
+        assert_eq!(fs::read(bytes_as_path(&found.name)).unwrap(), b"old");
     }
 
     #[test]
     fn stack_limits_of_execve() {
         let text = |size: usize| vec![b'x'; size];
-        assert!(fits_in_limit(
+        assert!(arguments_fit_in_limit(
             &[text(100)],
             &[text(MAX_STRING - 1 - 4096 * 5)],
             0
         ));
         // execve(2): 128 KiB for one string; a quarter of the stack for all, but at least 128 KiB and at most 6 MiB.
-        assert!(!fits_in_limit(&[text(MAX_STRING)], &[], 8 << 20));
-        assert!(!fits_in_limit(&[text(70_000), text(70_000)], &[], 0));
-        assert!(fits_in_limit(&[text(70_000), text(70_000)], &[], 8 << 20));
+        assert!(!arguments_fit_in_limit(&[text(MAX_STRING)], &[], 8 << 20));
+        assert!(!arguments_fit_in_limit(
+            &[text(70_000), text(70_000)],
+            &[],
+            0
+        ));
+        assert!(arguments_fit_in_limit(
+            &[text(70_000), text(70_000)],
+            &[],
+            8 << 20
+        ));
         let many = vec![text(100_000); 30];
-        assert!(!fits_in_limit(&many, &[], 8 << 20));
-        assert!(fits_in_limit(&many, &[], u64::MAX));
-        assert!(!fits_in_limit(&vec![text(100_000); 63], &[], u64::MAX));
+        assert!(!arguments_fit_in_limit(&many, &[], 8 << 20));
+        assert!(arguments_fit_in_limit(&many, &[], u64::MAX));
+        assert!(!arguments_fit_in_limit(
+            &vec![text(100_000); 63],
+            &[],
+            u64::MAX
+        ));
     }
 
     #[test]

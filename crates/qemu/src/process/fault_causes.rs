@@ -13,7 +13,7 @@ use crate::interface::signals::{SignalHandler, FAULT_SIGNALS};
 use crate::interface::{guest_state, signals};
 use crate::shared::block_ring::{self, RingPosition};
 use crate::shared::shared_state::current_thread;
-use crate::thread::thread_state::Thread;
+use crate::thread::thread_state::RecordedThread;
 use crate::thread::translation_block::TranslationBlock;
 
 // si_code, from the kernel's siginfo.h
@@ -34,7 +34,7 @@ pub(crate) struct FaultCause {
 
 /// The last such signal of a thread, and the point of execution at which it came.
 #[derive(Clone, Copy)]
-struct SignalNote {
+struct NotedSignal {
     signal: c_int,
     cause: FaultCause,
     point: ExecutionPoint,
@@ -52,7 +52,7 @@ impl ExecutionPoint {
     ///
     /// # Safety
     /// `thread` is the calling thread.
-    unsafe fn current_point(thread: *const Thread) -> ExecutionPoint {
+    unsafe fn current_point(thread: *const RecordedThread) -> ExecutionPoint {
         match block_ring::current_position() {
             Some(mark) => ExecutionPoint::InRing(mark),
             None => ExecutionPoint::Followed((*thread).block, (*thread).retired_instructions()),
@@ -61,7 +61,7 @@ impl ExecutionPoint {
 }
 
 thread_local! {
-    static LAST_SIGNAL: Cell<Option<SignalNote>> = const { Cell::new(None) };
+    static LAST_SIGNAL: Cell<Option<NotedSignal>> = const { Cell::new(None) };
     /// Bits of `FAULT_SIGNALS` that a process has sent since `clear_signal_notes`, and that no instruction has caused
     /// after that.
     static SENT_SIGNALS: Cell<u8> = const { Cell::new(0) };
@@ -103,7 +103,7 @@ extern "C" fn fault_handler(signal: c_int, info: *mut siginfo_t, context: *mut c
             }
         }
         if let (false, Some(info)) = (thread.is_null(), info.as_ref()) {
-            LAST_SIGNAL.set(Some(SignalNote {
+            LAST_SIGNAL.set(Some(NotedSignal {
                 signal,
                 cause: FaultCause {
                     code: info.si_code,
@@ -141,16 +141,19 @@ fn is_qemu_thread_mask(blocked: u64) -> bool {
 ///
 /// # Safety
 /// `thread` is the calling thread.
-pub(crate) unsafe fn kernel_report(thread: *const Thread, signal: c_int) -> Option<FaultCause> {
+pub(crate) unsafe fn kernel_siginfo_of_signal(
+    thread: *const RecordedThread,
+    signal: c_int,
+) -> Option<FaultCause> {
     let point = ExecutionPoint::current_point(thread);
-    let sent = |note: &SignalNote| note.cause.code <= 0;
-    let here = |note: &SignalNote| note.signal == signal && (note.point == point || sent(note));
+    let sent = |note: &NotedSignal| note.cause.code <= 0;
+    let here = |note: &NotedSignal| note.signal == signal && (note.point == point || sent(note));
     LAST_SIGNAL.get().filter(here).map(|note| note.cause)
 }
 
 /// Returns whether a process has sent the signal for which a handler begins. QEMU delivers it at the end of the block
 /// in which it arrives; a blocked one is delivered at a system call.
-pub(crate) fn was_sent(signal: c_int) -> bool {
+pub(crate) fn was_signal_sent_by_process(signal: c_int) -> bool {
     SENT_SIGNALS.get() & signal_bit(signal) != 0
 }
 
@@ -166,14 +169,14 @@ pub(crate) fn clear_signal_notes() {
 }
 
 /// Returns why the instruction at `ip` ends the thread by `signal`; None if the signal was sent. `report` is the result
-/// of `kernel_report`.
+/// of `kernel_siginfo_of_signal`.
 pub(crate) fn fault_cause(
-    thread: &Thread,
+    thread: &RecordedThread,
     signal: c_int,
     ip: u64,
     kernel_report: Option<FaultCause>,
 ) -> Option<FaultCause> {
-    let started = thread.block.index_of(ip).is_some();
+    let started = thread.block.instruction_index_at(ip).is_some();
     explain_fault(signal, ip, kernel_report, started, || {
         guest_state::read_bytes(ip, &mut [0u8]) == 1
     })

@@ -7,7 +7,7 @@
 //! * The process dies with its recorder, as a traced program dies with its tracer. A thread that sends notices a dead
 //!   recorder itself, but one that waits in the kernel would wait on. The recorder therefore holds a named pipe open
 //!   for writing. Each process holds it open for reading and has asked for SIGKILL on any event of it (F_SETSIG).
-//!   Nothing is ever written, so the event is the end of the last writer (`hold_lifeline`).
+//!   Nothing is ever written, so the event is the end of the last writer (`hold_recorder_lifeline`).
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 use rtit_events::{flag, EventKind, MessageKind};
-use rtit_unit::Unit;
+use rtit_unit::TraceUnit;
 
 use crate::fatal_error::exit_with_error;
 use crate::interface::guest_state::{CpuState, QemuCpuState};
@@ -29,13 +29,13 @@ use crate::shared::block_ring;
 use crate::shared::config::RecordingConfig;
 use crate::shared::recorder_link::{new_message, HiddenDescriptor, RecorderLink};
 use crate::shared::shared_state::{
-    current_thread, keep_only_thread, process_and_thread_id, set_thread, shared, SharedClock,
+    current_thread, keep_only_thread, process_and_thread_id, set_thread, shared_state, SharedClock,
     SharedState, FIRST_THREAD,
 };
 use crate::shared::signal_frames::is_fault_signal;
 use crate::thread::executed_path::ExecutedPath;
 use crate::thread::thread_state::{
-    StateKeptOverExec, Thread, ThreadOptions, WindowPosition, ATTEND_EDGE, ATTEND_STOP,
+    RecordedThread, StateKeptOverExec, ThreadOptions, WindowPosition, ATTEND_EDGE, ATTEND_STOP,
     ATTEND_SWITCH, MODE_CLAIMED, MODE_ENDED, MODE_KERNEL, MODE_PARKED, MODE_USER, NEVER_TRACED,
 };
 use crate::thread::translation_block::{
@@ -50,8 +50,8 @@ pub(crate) fn start_process(
 ) -> Result<&'static SharedState, String> {
     let link = RecorderLink::connect_to_recorder(&config.folder)
         .map_err(|error| format!("no recorder answers: {error}"))?;
-    hold_lifeline(&config.folder);
-    let clock = SharedClock::open(&config.folder.join("clock"), config.tsc_tick())
+    hold_recorder_lifeline(&config.folder);
+    let clock = SharedClock::open_shared_clock(&config.folder.join("clock"), config.tsc_tick())
         .map_err(|error| format!("clock: {error}"))?;
     let (pid, tid) = process_and_thread_id();
     if config.ring_blocks > 0
@@ -59,8 +59,8 @@ pub(crate) fn start_process(
     {
         config.ring_blocks = 0;
     }
-    let shared = SharedState::initialize(api, config, link, clock)?;
-    if shared.config.only_counts() {
+    let shared = SharedState::initialize_shared_state(api, config, link, clock)?;
+    if shared.config.counts_without_trace() {
         shared.with_locked(|locked| {
             locked.counters = Some(BlockCounters::create_counters_file(&shared.link, pid))
         });
@@ -85,9 +85,9 @@ pub(crate) fn start_process(
 }
 
 /// Creates a thread at clock 0.
-pub(super) fn new_thread(shared: &SharedState, cpu: CpuState, tid: u32) -> Thread {
+pub(super) fn new_thread(shared: &SharedState, cpu: CpuState, tid: u32) -> RecordedThread {
     let config = &shared.config;
-    let unit = match Unit::new(&config.settings) {
+    let unit = match TraceUnit::new(&config.settings) {
         Ok(unit) => unit,
         Err(error) => exit_with_error(&error.to_string()),
     };
@@ -97,12 +97,12 @@ pub(super) fn new_thread(shared: &SharedState, cpu: CpuState, tid: u32) -> Threa
         snapshot: config.snapshot,
         periodic_check: run_periodic_check,
     };
-    let phase = if config.only_counts() {
+    let phase = if config.counts_without_trace() {
         NEVER_TRACED
     } else {
         config.window.first_phase()
     };
-    let mut thread = Thread::new(wanted, WindowPosition::new(phase), unit, cpu, tid);
+    let mut thread = RecordedThread::new(wanted, WindowPosition::new(phase), unit, cpu, tid);
     thread.counters = thread_events::new_counters(shared, tid);
     thread.answered_requests = shared.clock.flush_requests();
     thread
@@ -111,9 +111,9 @@ pub(super) fn new_thread(shared: &SharedState, cpu: CpuState, tid: u32) -> Threa
 /// Starts a thread at its first block. The thread is new, or continues from an exec.
 #[cold]
 #[inline(never)]
-pub(crate) fn begin_thread(vcpu: u32, state: *const QemuCpuState) -> *mut Thread {
-    wait_if_ending();
-    let shared = shared();
+pub(crate) fn begin_thread(vcpu: u32, state: *const QemuCpuState) -> *mut RecordedThread {
+    wait_if_process_ends();
+    let shared = shared_state();
     let (pid, tid) = process_and_thread_id();
     let mut thread = new_thread(shared, CpuState::new(state), tid);
     thread.raise_clock(shared.clock.latest_clock() + shared.clock.tsc_tick);
@@ -126,7 +126,7 @@ pub(crate) fn begin_thread(vcpu: u32, state: *const QemuCpuState) -> *mut Thread
         thread.restore_state_after_exec(shared.config.inherited);
     }
     let thread = if parent == 0 {
-        FIRST_THREAD.initialize(thread)
+        FIRST_THREAD.store_first_thread(thread)
     } else {
         Box::into_raw(Box::new(thread))
     };
@@ -151,28 +151,33 @@ pub(crate) fn begin_thread(vcpu: u32, state: *const QemuCpuState) -> *mut Thread
     thread
 }
 
-pub(super) fn announce_thread(shared: &SharedState, thread: &Thread, parent: u32, parent_pid: u32) {
+pub(super) fn announce_thread(
+    shared: &SharedState,
+    thread: &RecordedThread,
+    parent: u32,
+    parent_pid: u32,
+) {
     let mut message = thread.new_message(EventKind::Thread);
     message.target = parent.into();
     message.extra = parent_pid.into();
     shared.send_message(message, &[]);
-    if thread.truth.is_written() {
+    if thread.truth.is_truth_written() {
         let record = ExecutedPath::thread_record(thread.tid, shared.pid());
         shared.send_message(thread.new_message(MessageKind::Truth), &record);
     }
 }
 
 /// Notes the parent of the next new thread.
-pub(crate) fn expect_child_of(creator: u32) {
-    shared().with_locked(|locked| locked.parent_of_next = creator);
+pub(crate) fn expect_new_thread_of(creator: u32) {
+    shared_state().with_locked(|locked| locked.parent_of_next = creator);
 }
 
 /// Removes the thread of a vCPU, which has ended its trace.
-pub(crate) fn forget_thread(vcpu: u32, thread: *mut Thread) {
+pub(crate) fn forget_thread(vcpu: u32, thread: *mut RecordedThread) {
     // A thread that is ending the process may wait for this one.
     // SAFETY: threads are never freed; the field is atomic.
     unsafe { (*thread).mode.store(MODE_ENDED, Ordering::Release) };
-    shared().with_locked(|locked| locked.live_threads.retain(|&live| live != thread));
+    shared_state().with_locked(|locked| locked.live_threads.retain(|&live| live != thread));
     set_thread(vcpu, std::ptr::null_mut());
     // The memory of the thread stays: another thread may read its clock.
 }
@@ -190,20 +195,20 @@ pub(super) fn install_fork_handlers() {
 }
 
 extern "C" fn before_fork() {
-    shared().lock.lock_mutex();
+    shared_state().lock.lock_mutex();
 }
 
 extern "C" fn after_fork_in_parent() {
-    shared().lock.unlock_mutex();
+    shared_state().lock.unlock_mutex();
 }
 
 /// Starts the recording of the child: only the calling thread is left, with a new number.
 extern "C" fn after_fork_in_child() {
-    let shared = shared();
+    let shared = shared_state();
     let parent_pid = shared.pid();
     let (pid, tid) = process_and_thread_id();
     shared.set_pid(pid);
-    hold_lifeline(&shared.config.folder);
+    hold_recorder_lifeline(&shared.config.folder);
     let me = current_thread();
     // SAFETY: the lock is held since before the fork.
     let locked = unsafe { shared.locked_by_caller() };
@@ -216,7 +221,7 @@ extern "C" fn after_fork_in_child() {
     shared.lock.unlock_mutex();
     keep_only_thread(me);
     block_ring::reset_in_child();
-    reset_in_child();
+    reset_lifecycle_in_child();
     signals::reset_signals_in_child();
     // The thread that held this lock is not in this process.
     signals::unlock_signal_actions();
@@ -237,7 +242,10 @@ extern "C" fn after_fork_in_child() {
 
 /// Follows the thread to `block`. The functions in `callbacks::blocks` are shortcuts for common cases.
 #[inline(always)]
-pub(crate) fn follow_thread_to_block(thread: &mut Thread, block: &'static TranslationBlock) {
+pub(crate) fn follow_thread_to_block(
+    thread: &mut RecordedThread,
+    block: &'static TranslationBlock,
+) {
     let marks = block.marks.load(Ordering::Relaxed) & !SINGLE_INSTRUCTION;
     if marks == 0 && thread.follow_transition(block) {
         thread.block = block;
@@ -253,14 +261,18 @@ pub(crate) fn follow_thread_to_block(thread: &mut Thread, block: &'static Transl
 
 #[cold]
 #[inline(never)]
-fn follow_thread_to_unusual_block(thread: &mut Thread, block: &'static TranslationBlock) {
+fn follow_thread_to_unusual_block(thread: &mut RecordedThread, block: &'static TranslationBlock) {
     let start = block.start;
     let entered = || {
         let registers = thread.cpu.handler_registers();
-        shared().with_locked(|locked| {
+        shared_state().with_locked(|locked| {
             let handlers = &locked.handlers;
             registers.and_then(|registers| {
-                handlers.interruption_by_handler_at(start, registers, fault_causes::was_sent)
+                handlers.interruption_by_handler_at(
+                    start,
+                    registers,
+                    fault_causes::was_signal_sent_by_process,
+                )
             })
         })
     };
@@ -271,19 +283,19 @@ fn follow_thread_to_unusual_block(thread: &mut Thread, block: &'static Translati
     };
     if let Some(what) = signal {
         fault_causes::clear_signal_notes();
-        signals::clear_undelivered();
-        thread.leave_by_signal(what);
+        signals::clear_undelivered_signal();
+        thread.leave_user_code_by_signal(what);
     }
-    let begins = thread.is_outside();
-    if !thread.follow_transition(block) && !thread.enter_or_restart_at(start) {
+    let begins = thread.is_outside_user_code();
+    if !thread.follow_transition(block) && !thread.enter_user_code_or_restart_block_at(start) {
         if thread.block.first_refused < thread.block.instructions {
-            thread.lose_path(REFUSED_INSTRUCTION);
+            thread.leave_user_code_with_overflow(REFUSED_INSTRUCTION);
         } else {
-            thread.lose_path(&format!(
+            thread.leave_user_code_with_overflow(&format!(
                 "control went to {start:#x}, where the last instruction cannot lead"
             ));
         }
-        thread.enter_or_restart_at(start);
+        thread.enter_user_code_or_restart_block_at(start);
     }
     thread.block = block;
     if block.has_mark(IN_VSYSCALL) {
@@ -296,7 +308,7 @@ fn follow_thread_to_unusual_block(thread: &mut Thread, block: &'static Translati
 /// user code.
 #[cold]
 #[inline(never)]
-fn handle_attention(thread: &mut Thread, block: &'static TranslationBlock, begins: bool) {
+fn handle_attention(thread: &mut RecordedThread, block: &'static TranslationBlock, begins: bool) {
     let start = block.start;
     let attention = thread.attention.load(Ordering::Relaxed);
     if attention & ATTEND_STOP != 0 {
@@ -304,14 +316,14 @@ fn handle_attention(thread: &mut Thread, block: &'static TranslationBlock, begin
     }
     if attention & ATTEND_SWITCH != 0 && !begins {
         thread.attention.fetch_and(!ATTEND_SWITCH, Ordering::AcqRel);
-        if !thread.is_outside() {
+        if !thread.is_outside_user_code() {
             thread.switch_context(start);
         }
     }
     if (attention & ATTEND_EDGE != 0 || block.has_mark(WINDOW_START | WINDOW_STOP))
-        && !thread.is_outside()
+        && !thread.is_outside_user_code()
     {
-        thread.check_edges_at(block);
+        thread.check_window_edges_at(block);
     }
 }
 
@@ -324,19 +336,19 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 const QEMU_STOP_TIME: Duration = Duration::from_millis(50);
 
 /// Returns only if the process is not ending.
-pub(super) fn wait_if_ending() {
+pub(super) fn wait_if_process_ends() {
     if ENDING.load(Ordering::SeqCst) {
         wait_for_process_end();
     }
 }
 
 /// Resets the state in a forked child, which lives on even if its parent is ending.
-pub(super) fn reset_in_child() {
+pub(super) fn reset_lifecycle_in_child() {
     ENDING.store(false, Ordering::SeqCst);
 }
 
 /// Ends the recording of all threads but the calling one.
-pub(crate) fn stop_others(status: u32) {
+pub(crate) fn stop_other_recordings(status: u32) {
     stop_other_threads(false, |thread| {
         thread.end_trace(status, flag::EXIT_WHOLE_PROCESS)
     });
@@ -344,9 +356,9 @@ pub(crate) fn stop_others(status: u32) {
 
 /// Ends the recording of all threads before an exec, and returns the state for the new program, which runs in the first
 /// thread.
-pub(crate) fn stop_for_exec(thread: &mut Thread) -> StateKeptOverExec {
-    let pid = shared().pid();
-    let mut inherited = shared().with_locked(|locked| locked.first_thread_state);
+pub(crate) fn stop_recording_for_exec(thread: &mut RecordedThread) -> StateKeptOverExec {
+    let pid = shared_state().pid();
+    let mut inherited = shared_state().with_locked(|locked| locked.first_thread_state);
     stop_other_threads(false, |other| {
         if other.tid == pid {
             inherited = other.end_trace_for_exec();
@@ -365,22 +377,22 @@ pub(crate) fn stop_for_exec(thread: &mut Thread) -> StateKeptOverExec {
 ///
 /// # Safety
 /// `thread` is the calling thread.
-pub(crate) unsafe fn end_by_signal(thread: *mut Thread, signal: i32) {
-    let report = fault_causes::kernel_report(thread, signal);
-    block_ring::close(thread);
+pub(crate) unsafe fn end_by_signal(thread: *mut RecordedThread, signal: i32) {
+    let report = fault_causes::kernel_siginfo_of_signal(thread, signal);
+    block_ring::close_ring(thread);
     let thread = &mut *thread;
-    if let (false, Some(ip)) = (thread.is_outside(), thread.cpu.read_rip()) {
+    if let (false, Some(ip)) = (thread.is_outside_user_code(), thread.cpu.read_rip()) {
         if let Some(cause) = fault_causes::fault_cause(thread, signal, ip, report) {
             let mut message =
                 new_message(EventKind::Fault, thread.tid, thread.clock_in_instructions());
             message.ip = ip;
             message.target = cause.address;
             message.extra = u64::from(signal as u32) | u64::from(cause.code as u32) << 32;
-            shared().send_message(message, &[]);
+            shared_state().send_message(message, &[]);
         }
     }
-    thread.leave_at_current_ip(is_fault_signal(signal));
-    stop_other_threads(dumps_core(signal), |other| {
+    thread.leave_user_code_at_current_ip(is_fault_signal(signal));
+    stop_other_threads(signal_dumps_core(signal), |other| {
         other.end_trace(signal as u32, flag::EXIT_WHOLE_PROCESS);
     });
     thread.end_trace(
@@ -391,11 +403,11 @@ pub(crate) unsafe fn end_by_signal(thread: *mut Thread, signal: i32) {
 
 /// Stops every other thread and calls `work` for each. `excluded`: QEMU has stopped them already, between two blocks,
 /// unless they are in a system call.
-fn stop_other_threads(excluded: bool, mut work: impl FnMut(&mut Thread)) {
-    let shared = shared();
+fn stop_other_threads(excluded: bool, mut work: impl FnMut(&mut RecordedThread)) {
+    let shared = shared_state();
     let me = current_thread();
     ENDING.store(true, Ordering::SeqCst);
-    let others: Vec<*mut Thread> = shared.with_locked(|locked| {
+    let others: Vec<*mut RecordedThread> = shared.with_locked(|locked| {
         let others = locked
             .live_threads
             .iter()
@@ -431,7 +443,7 @@ fn stop_other_threads(excluded: bool, mut work: impl FnMut(&mut Thread)) {
             if excluded && begun.elapsed() > QEMU_STOP_TIME {
                 // SAFETY: QEMU keeps it from running until the process is gone.
                 let thread = unsafe { &mut *thread };
-                thread.leave_at_current_ip(false);
+                thread.leave_user_code_at_current_ip(false);
                 work(thread);
                 break;
             }
@@ -448,14 +460,14 @@ fn stop_other_threads(excluded: bool, mut work: impl FnMut(&mut Thread)) {
 }
 
 /// Stops the calling thread before the instruction at `ip`, until the process ends.
-pub(crate) fn park_thread(thread: &mut Thread, ip: u64) -> ! {
-    thread.stop_before(ip);
+pub(crate) fn park_thread(thread: &mut RecordedThread, ip: u64) -> ! {
+    thread.stop_thread_before_instruction(ip);
     thread.mode.store(MODE_PARKED, Ordering::Release);
     wait_for_process_end()
 }
 
 /// Returns to user mode after a system call; waits for the end if another thread is ending the process.
-pub(crate) fn leave_kernel(thread: *mut Thread) {
+pub(crate) fn leave_kernel(thread: *mut RecordedThread) {
     // SAFETY: the field is atomic.
     let mode = unsafe { &(*thread).mode };
     if mode
@@ -467,7 +479,7 @@ pub(crate) fn leave_kernel(thread: *mut Thread) {
 }
 
 /// Returns whether QEMU stops all threads before it ends the process by this signal.
-fn dumps_core(signal: i32) -> bool {
+fn signal_dumps_core(signal: i32) -> bool {
     use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGQUIT, SIGSEGV, SIGTRAP};
     [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGQUIT, SIGSEGV, SIGTRAP].contains(&signal)
 }
@@ -487,7 +499,7 @@ pub(crate) static LIFELINE: HiddenDescriptor = HiddenDescriptor::no_descriptor()
 static INODE: AtomicU64 = AtomicU64::new(0);
 
 /// Ties the process to the recorder of `folder`. A failure is ignored: the recording works without it.
-pub(crate) fn hold_lifeline(folder: &Path) {
+pub(crate) fn hold_recorder_lifeline(folder: &Path) {
     let Ok(path) = CString::new(folder.join(NAME).as_os_str().as_bytes()) else {
         return;
     };
@@ -504,8 +516,8 @@ pub(crate) fn hold_lifeline(folder: &Path) {
         if file < 0 {
             return;
         }
-        LIFELINE.adopt_file(file);
-        let file = LIFELINE.get();
+        LIFELINE.take_over_file(file);
+        let file = LIFELINE.descriptor_number();
         INODE.store(inode_of_file(file).unwrap_or(0), Ordering::Relaxed);
         libc::fcntl(file, libc::F_SETOWN, libc::getpid());
         libc::fcntl(file, F_SETSIG, libc::SIGKILL);

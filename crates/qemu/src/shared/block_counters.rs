@@ -96,9 +96,11 @@ impl BlockCounters {
     /// Gives a forked child a file of its own, with the parent's blocks and no counts.
     pub(crate) fn recreate_after_fork(&mut self, link: &RecorderLink, pid: u32) {
         self.ended = EndedTotals::default();
-        let blocks = self.bytes_at(BLOCKS_AT, self.blocks * BLOCK_SIZE).to_vec();
+        let blocks = self
+            .file_bytes_at(BLOCKS_AT, self.blocks * BLOCK_SIZE)
+            .to_vec();
         (self.base, self.tables) = create_file(link, pid, self.base, self.tables);
-        self.bytes_at(BLOCKS_AT, blocks.len())
+        self.file_bytes_at(BLOCKS_AT, blocks.len())
             .copy_from_slice(&blocks);
         for (index, mapped) in self.mappings.iter().enumerate() {
             self.write_mapping(index, mapped);
@@ -126,7 +128,7 @@ impl BlockCounters {
 
     /// Assigns an id to a new block.
     pub(super) fn assign_id(&mut self, block: &TranslationBlock) -> u32 {
-        self.new_id(block.start, block.mapping, block.instructions, block.exit)
+        self.new_block_id(block.start, block.mapping, block.instructions, block.exit)
     }
 
     /// Returns the address of a block's counter in the table of the process's first thread.
@@ -139,7 +141,7 @@ impl BlockCounters {
     }
 
     /// Returns whether no other block contains this one, so that it is never the rest of an interrupted block.
-    pub(super) fn is_in_no_other(&mut self, block: &TranslationBlock) -> bool {
+    pub(super) fn is_in_no_other_block(&mut self, block: &TranslationBlock) -> bool {
         self.inner.extend(block.inner_starts());
         block.instructions == 1 && !self.inner.contains(&block.start)
     }
@@ -150,12 +152,12 @@ impl BlockCounters {
         if let Some(&known) = self.parts.get(&key) {
             return known;
         }
-        let number = self.new_id(block.start, block.mapping, count, BlockExit::Fall);
+        let number = self.new_block_id(block.start, block.mapping, count, BlockExit::Fall);
         self.parts.insert(key, number);
         number
     }
 
-    fn new_id(&mut self, start: u64, mapping: u32, count: u32, exit: BlockExit) -> u32 {
+    fn new_block_id(&mut self, start: u64, mapping: u32, count: u32, exit: BlockExit) -> u32 {
         let full = self.blocks >= MAX_BLOCKS - MAX_OVERFLOW_IDS;
         if let (true, Some(&known)) = (full, self.others.get(&(count, exit))) {
             return known;
@@ -167,7 +169,7 @@ impl BlockCounters {
         } else {
             (start, mapping)
         };
-        let record = self.bytes_at(BLOCKS_AT + number * BLOCK_SIZE, BLOCK_SIZE);
+        let record = self.file_bytes_at(BLOCKS_AT + number * BLOCK_SIZE, BLOCK_SIZE);
         record[..8].copy_from_slice(&start.to_le_bytes());
         record[8..12].copy_from_slice(&mapping.to_le_bytes());
         record[12..14].copy_from_slice(&(count as u16).to_le_bytes());
@@ -180,10 +182,10 @@ impl BlockCounters {
     }
 
     /// Returns a table of counters for a thread.
-    pub(crate) fn new_table(&mut self, tid: u32) -> *const Counter {
+    pub(crate) fn new_counter_table(&mut self, tid: u32) -> *const Counter {
         for index in FIRST_THREAD_TABLE..self.tables {
-            if self.words_at(TIDS_AT, self.tables)[index] == 0 {
-                self.words_at(TIDS_AT, self.tables)[index] = tid.into();
+            if self.file_words_at(TIDS_AT, self.tables)[index] == 0 {
+                self.file_words_at(TIDS_AT, self.tables)[index] = tid.into();
                 return self.counters_of_table(index);
             }
         }
@@ -202,7 +204,7 @@ impl BlockCounters {
             if first | other == 0 {
                 continue;
             }
-            let record = self.bytes_at(BLOCKS_AT + number * BLOCK_SIZE, BLOCK_SIZE);
+            let record = self.file_bytes_at(BLOCKS_AT + number * BLOCK_SIZE, BLOCK_SIZE);
             let count = u64::from(u16::from_le_bytes([record[12], record[13]]));
             let unfinished = u64::from(record[14] == BlockExit::Repeat as u8);
             let (exit, in_file) = (usize::from(record[14]), record[8..12] != [0xff; 4]);
@@ -218,15 +220,15 @@ impl BlockCounters {
                 own[way].store(0, Ordering::Relaxed);
             }
         }
-        let sums = self.words_at(ENDED_AT, 2 + 2 * EXIT_COUNT);
+        let sums = self.file_words_at(ENDED_AT, 2 + 2 * EXIT_COUNT);
         sums[..2].copy_from_slice(&[self.ended.instructions, self.ended.system_calls]);
         for (word, sum) in sums[2..].iter_mut().zip(self.ended.exits.iter().flatten()) {
             *word = *sum;
         }
-        let tids = self.words_at(TIDS_AT, self.tables);
+        let tids = self.file_words_at(TIDS_AT, self.tables);
         match tids.iter_mut().find(|word| **word == u64::from(tid)) {
             Some(word) => *word = 0,
-            // SAFETY: `new_table` mapped it for this thread.
+            // SAFETY: `new_counter_table` mapped it for this thread.
             None => unsafe {
                 libc::munmap(cells.cast_mut().cast(), TABLE_SIZE);
             },
@@ -236,7 +238,7 @@ impl BlockCounters {
 
     fn write_head(&self) {
         let head = [MAGIC, self.blocks as u64, self.mappings.len() as u64];
-        let words = self.words_at(0, 4);
+        let words = self.file_words_at(0, 4);
         words[..3].copy_from_slice(&head);
         words[3] = self.tables as u64;
     }
@@ -245,8 +247,8 @@ impl BlockCounters {
         let at = MAPPINGS_AT + index * MAPPING_SIZE;
         let length = mapped.path.len();
         let head = [mapped.start, mapped.end, mapped.offset, length as u64];
-        self.words_at(at, head.len()).copy_from_slice(&head);
-        self.bytes_at(at + PATH_AT, length)
+        self.file_words_at(at, head.len()).copy_from_slice(&head);
+        self.file_bytes_at(at + PATH_AT, length)
             .copy_from_slice(&mapped.path);
     }
 
@@ -256,13 +258,13 @@ impl BlockCounters {
     }
 
     #[allow(clippy::mut_from_ref)] // the holder of the lock has all of it
-    fn bytes_at(&self, at: usize, size: usize) -> &mut [u8] {
+    fn file_bytes_at(&self, at: usize, size: usize) -> &mut [u8] {
         // SAFETY: all offsets are within the mapping, and the lock is held.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(at), size) }
     }
 
     #[allow(clippy::mut_from_ref)] // as above
-    fn words_at(&self, at: usize, count: usize) -> &mut [u64] {
+    fn file_words_at(&self, at: usize, count: usize) -> &mut [u64] {
         // SAFETY: as above; callers pass multiples of eight.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(at).cast(), count) }
     }
@@ -296,7 +298,7 @@ fn map_new_file(link: &RecorderLink, pid: u32, old: *mut u8, size: usize) -> io:
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
-        let mapped = resize_file(file, size).and_then(|()| map_at(old, size, file));
+        let mapped = resize_file(file, size).and_then(|()| map_file_at(old, size, file));
         if mapped.is_ok() {
             let mut message = new_message(MessageKind::Counts, pid, 0);
             message.ip = pid.into();
@@ -333,7 +335,7 @@ unsafe fn resize_file(file: c_int, size: usize) -> io::Result<()> {
     Ok(())
 }
 
-unsafe fn map_at(old: *mut u8, size: usize, file: c_int) -> io::Result<*mut u8> {
+unsafe fn map_file_at(old: *mut u8, size: usize, file: c_int) -> io::Result<*mut u8> {
     let fixed = if old.is_null() { 0 } else { libc::MAP_FIXED };
     let sharing = if file < 0 {
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
@@ -352,7 +354,7 @@ unsafe fn map_at(old: *mut u8, size: usize, file: c_int) -> io::Result<*mut u8> 
 /// Maps private memory, at the address of `old` if that is not null: blocks know the addresses of their counters.
 fn map_anonymous(old: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: a new mapping, or one that is ours.
-    match unsafe { map_at(old, size, -1) } {
+    match unsafe { map_file_at(old, size, -1) } {
         Ok(base) => base,
         Err(error) => exit_with_error(&format!("no memory to count in: {error}")),
     }

@@ -44,7 +44,7 @@ impl SharedState {
             if let Some(counters) = &mut locked.counters {
                 let number = counters.assign_id(&block);
                 block.set_counter(number, counters.first_thread_counter(number));
-                if counters.is_in_no_other(&block) {
+                if counters.is_in_no_other_block(&block) {
                     block.allow_quiet_start();
                 }
             }
@@ -60,7 +60,7 @@ impl SharedState {
                     .for_each(|other| other.leave_ring_path()),
             }
             if handler {
-                block.add_marks(HANDLER_ENTRY);
+                block.add_mark_bits(HANDLER_ENTRY);
             }
             locked.edge_addresses.mark_block(block);
             known.push(block);
@@ -70,7 +70,7 @@ impl SharedState {
                     let there = locked.blocks.get(&start).into_iter().flatten();
                     there
                         .filter(|other| other.instructions == 1)
-                        .for_each(|other| other.add_marks(SINGLE_INSTRUCTION));
+                        .for_each(|other| other.add_mark_bits(SINGLE_INSTRUCTION));
                 }
             }
             block
@@ -103,10 +103,10 @@ impl SharedState {
                 CodeChange::Mapped(mapped, contents) => {
                     locked
                         .ranges
-                        .update_for_mapping(&self.config.filters, &mapped);
+                        .update_ranges_for_mapping(&self.config.filters, &mapped);
                     locked
                         .edge_addresses
-                        .update_for_mapping(&self.config.window, &mapped);
+                        .update_edges_for_mapping(&self.config.window, &mapped);
                     self.send_mapping(tid, time, &mapped, contents.as_ref());
                 }
                 CodeChange::Code(address, bytes) => {
@@ -161,7 +161,7 @@ impl SharedState {
         self.with_locked(|locked| {
             if let Some(handler) = locked.handlers.record_action(signal, action) {
                 for block in locked.blocks.get(&handler.address).into_iter().flatten() {
-                    block.add_marks(HANDLER_ENTRY);
+                    block.add_mark_bits(HANDLER_ENTRY);
                 }
             }
         });

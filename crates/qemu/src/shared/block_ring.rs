@@ -4,11 +4,11 @@
 //! block that starts (`rtit_qemu_append_to_ring`, five instructions), and the consumer makes packets from the numbers
 //! on another CPU. Both work on whole chunks, so that they touch shared cache lines seldom.
 //!
-//! **Ownership.** While the ring is *open*, the state of the recorded thread (`Thread`) belongs to whoever holds
-//! `ConsumerLock`: usually the consumer. For anything but the start of a block (a system call, a signal, new code, a
-//! fork, the end) the program's thread *closes* the ring first: it takes the lock as soon as the consumer has finished
-//! its chunk, follows the remaining entries itself, and owns the `Thread` as if it had followed each block at once. So
-//! the rest of the plugin need not know of the ring.
+//! **Ownership.** While the ring is *open*, the state of the recorded thread (`RecordedThread`) belongs to whoever
+//! holds `ConsumerLock`: usually the consumer. For anything but the start of a block (a system call, a signal, new
+//! code, a fork, the end) the program's thread *closes* the ring first: it takes the lock as soon as the consumer has
+//! finished its chunk, follows the remaining entries itself, and owns the `RecordedThread` as if it had followed each
+//! block at once. So the rest of the plugin need not know of the ring.
 //!
 //! **Waiting.** The consumer sleeps until `WAKE_AT` chunks are full, because the program follows fewer chunks itself in
 //! less time than a wake-up takes. A program without an empty chunk follows chunks itself if the consumer is not at
@@ -28,7 +28,7 @@ use std::thread::Builder;
 
 use crate::shared::shared_state::is_multithreaded;
 use crate::thread::block_arena::{self, BlockArena, BlockId};
-use crate::thread::thread_state::Thread;
+use crate::thread::thread_state::RecordedThread;
 use crate::thread::translation_block::TranslationBlock;
 
 /// The address for the next entry. A multiple of `CHUNK_SIZE` is the end of a full chunk; 0 means that the ring is
@@ -60,7 +60,7 @@ pub(crate) fn current_position() -> Option<RingPosition> {
     })
 }
 
-pub(crate) fn is_open() -> bool {
+pub(crate) fn is_ring_open() -> bool {
     WRITE_POSITION.0.get() != 0
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn allocate_ring(entries: usize, follow_block: FollowBlock) -> bool {
 }
 
 /// Opens the ring, unless the next block of the thread needs more than to be followed.
-pub(crate) fn open(thread: &Thread) {
-    let busy = thread.attention.load(Ordering::Relaxed) != 0 || thread.is_outside();
+pub(crate) fn open_ring(thread: &RecordedThread) {
+    let busy = thread.attention.load(Ordering::Relaxed) != 0 || thread.is_outside_user_code();
     if !busy && !is_multithreaded() {
         TIMES_OPENED.fetch_add(1, Ordering::Relaxed);
         WRITE_POSITION.0.set(CHUNKS.write_position());
@@ -82,7 +82,7 @@ pub(crate) fn open(thread: &Thread) {
 }
 
 /// Publishes the full chunk and appends the entry to the next one.
-pub(crate) fn append_to_next_chunk(thread: *mut Thread, entry: u32) {
+pub(crate) fn append_to_next_chunk(thread: *mut RecordedThread, entry: u32) {
     if CHUNKS.publish_chunk() {
         wake_or_start_consumer(thread);
     }
@@ -94,8 +94,8 @@ pub(crate) fn append_to_next_chunk(thread: *mut Thread, entry: u32) {
     WRITE_POSITION.0.set(position + size_of::<BlockId>());
 }
 
-/// Follows all entries and closes the ring. The calling thread owns its `Thread` afterwards.
-pub(crate) fn close(thread: *mut Thread) {
+/// Follows all entries and closes the ring. The calling thread owns its `RecordedThread` afterwards.
+pub(crate) fn close_ring(thread: *mut RecordedThread) {
     let position = WRITE_POSITION.0.replace(0);
     if position == 0 {
         return;
@@ -122,7 +122,7 @@ const UNAVAILABLE: u8 = 2;
 static CONSUMER_STATE: AtomicU8 = AtomicU8::new(NOT_STARTED);
 
 /// Follows one block with the general path.
-pub(crate) type FollowBlock = fn(&mut Thread, &'static TranslationBlock);
+pub(crate) type FollowBlock = fn(&mut RecordedThread, &'static TranslationBlock);
 static FOLLOW_BLOCK: OnceLock<FollowBlock> = OnceLock::new();
 
 /// Sets the general path, once.
@@ -130,12 +130,12 @@ fn set_follow_block(follow_block: FollowBlock) -> bool {
     FOLLOW_BLOCK.set(follow_block).is_ok()
 }
 
-struct FollowedThread(*mut Thread);
+struct FollowedThread(*mut RecordedThread);
 // SAFETY: only the holder of `ConsumerLock` uses it.
 unsafe impl Send for FollowedThread {}
 
 /// Wakes the consumer, or starts it if this is the first time.
-fn wake_or_start_consumer(thread: *mut Thread) {
+fn wake_or_start_consumer(thread: *mut RecordedThread) {
     match CONSUMER_STATE.load(Ordering::Relaxed) {
         NOT_STARTED => {
             let state = if start_consumer(thread) {
@@ -150,7 +150,7 @@ fn wake_or_start_consumer(thread: *mut Thread) {
     }
 }
 
-fn start_consumer(thread: *mut Thread) -> bool {
+fn start_consumer(thread: *mut RecordedThread) -> bool {
     let followed = FollowedThread(thread);
     // SAFETY: the masks are local. The new thread inherits the mask: it must not take the program's signals.
     unsafe {
@@ -168,7 +168,7 @@ fn start_consumer(thread: *mut Thread) -> bool {
 }
 
 /// A panic ends the process, as in a callback: the program could not take the lock back.
-extern "C" fn run_consumer(thread: *mut Thread) {
+extern "C" fn run_consumer(thread: *mut RecordedThread) {
     // SAFETY: the consumer holds the lock.
     CHUNKS.consume_forever(|entries| follow_entries(unsafe { &mut *thread }, entries))
 }
@@ -179,18 +179,18 @@ fn reset_consumer() {
 }
 
 /// Follows the blocks of `entries`, in order.
-fn follow_entries(thread: &mut Thread, entries: &[BlockId]) {
+fn follow_entries(thread: &mut RecordedThread, entries: &[BlockId]) {
     let Some(follow_block) = FOLLOW_BLOCK.get() else {
         return;
     };
-    let arena = BlockArena::get();
+    let arena = BlockArena::load_block_arena();
     let mut at = 0;
     loop {
         at = thread.follow_block_ids(entries, at, arena);
         let Some(&entry) = entries.get(at) else {
             return;
         };
-        let block = arena.block(entry);
+        let block = arena.block_of_id(entry);
         if thread.follow_almost_quietly(block) {
             thread.block = block;
         } else {
@@ -516,7 +516,7 @@ mod tests {
     }
 
     /// Appends the numbers below `count` to chunks of `used` entries, and drains after each `every` of them.
-    fn keep(used: usize, count: u32, every: u32, followed: bool) -> Vec<u32> {
+    fn append_and_drain(used: usize, count: u32, every: u32, followed: bool) -> Vec<u32> {
         let chunks: &'static RingChunks = Box::leak(Box::new(RingChunks::new()));
         let seen: &'static Seen = Box::leak(Box::new(Mutex::new(Vec::new())));
         // `try_lock` fails if two threads follow at once.
@@ -563,7 +563,7 @@ mod tests {
                 (usize::MAX, 200_000),
             ] {
                 let count = if used > 100 { 400_000 } else { 20_000 };
-                let found = keep(used, count - count % every, every, followed);
+                let found = append_and_drain(used, count - count % every, every, followed);
                 assert!(found.into_iter().eq(0..count - count % every));
             }
         }

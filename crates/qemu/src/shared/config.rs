@@ -16,7 +16,7 @@ use rtit_unit::Settings;
 use crate::interface::signals::set_signal_mask;
 use crate::shared::reported_code::RecorderView;
 use crate::shared::trace_selection::{AddressFilter, RecordingWindow};
-use crate::thread::executed_path::TruthSource;
+use crate::thread::executed_path::ExecutedPathSource;
 use crate::thread::thread_state::StateKeptOverExec;
 
 /// `ring_blocks`: the largest chunks, if two threads can run at a time.
@@ -32,7 +32,7 @@ pub(crate) struct RecordingConfig {
     pub(crate) inherited: StateKeptOverExec,
     pub(crate) settings: Settings,
     /// The source of the executed path.
-    pub(crate) truth: TruthSource,
+    pub(crate) truth: ExecutedPathSource,
     pub(crate) snapshot: bool,
     pub(crate) min_run: u32,
     pub(crate) filters: Vec<AddressFilter>,
@@ -58,7 +58,7 @@ impl RecordingConfig {
             program_fd: given.program_fd,
             inherited: given.state_kept_over_exec(),
             settings: Settings::default(),
-            truth: TruthSource::None,
+            truth: ExecutedPathSource::None,
             filters: Vec::new(),
             recorder: RecorderView::default(),
             snapshot: false,
@@ -74,8 +74,11 @@ impl RecordingConfig {
         }
         // Window edges and instruction callbacks need each block to be followed as it runs.
         let whole = !config.window.is_used()
-            && matches!(config.truth, TruthSource::None | TruthSource::Blocks);
-        if !whole || (config.ring_blocks == AUTO && has_one_cpu()) {
+            && matches!(
+                config.truth,
+                ExecutedPathSource::None | ExecutedPathSource::Blocks
+            );
+        if !whole || (config.ring_blocks == AUTO && runs_on_one_cpu()) {
             config.ring_blocks = 0;
         }
         config
@@ -86,12 +89,12 @@ impl RecordingConfig {
     }
 
     /// Returns whether blocks are counted and no trace is made.
-    pub(crate) fn only_counts(&self) -> bool {
-        self.truth == TruthSource::Counts
+    pub(crate) fn counts_without_trace(&self) -> bool {
+        self.truth == ExecutedPathSource::Counts
     }
 
     /// Returns whether some code is not traced.
-    pub(crate) fn is_partial(&self) -> bool {
+    pub(crate) fn traces_only_part(&self) -> bool {
         !self.filters.is_empty() || self.window.is_used()
     }
 
@@ -105,10 +108,10 @@ impl RecordingConfig {
     fn apply_setting(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "truth" {
             self.truth = match value {
-                "none" => TruthSource::None,
-                "blocks" => TruthSource::Blocks,
-                "instructions" => TruthSource::Instructions,
-                "counts" => TruthSource::Counts,
+                "none" => ExecutedPathSource::None,
+                "blocks" => ExecutedPathSource::Blocks,
+                "instructions" => ExecutedPathSource::Instructions,
+                "counts" => ExecutedPathSource::Counts,
                 _ => {
                     return Err(format!(
                         "truth is none, blocks, instructions or counts, not {value}"
@@ -128,12 +131,14 @@ impl RecordingConfig {
             "snapshot" => self.snapshot = value == "1",
             "began" => self.recorder.started_at = parse_number(name, value)?,
             "view" => self.recorder.view = value.to_string(),
-            "filter" => self.filters.push(AddressFilter::parse(value)?),
+            "filter" => self
+                .filters
+                .push(AddressFilter::parse_address_filter(value)?),
             "start" => self.window.set_edge(false, value)?,
             "stop" => self.window.set_edge(true, value)?,
             _ => self
                 .settings
-                .set(name, value)
+                .set_by_name(name, value)
                 .map_err(|error| error.to_string())?,
         }
         Ok(())
@@ -146,7 +151,7 @@ fn parse_number<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
 }
 
 /// Returns whether only one thread can run at a time.
-fn has_one_cpu() -> bool {
+fn runs_on_one_cpu() -> bool {
     std::thread::available_parallelism().map_or(true, |count| count.get() == 1)
 }
 
@@ -208,7 +213,7 @@ pub(super) fn recorder_variables() -> Option<&'static RecorderVariables> {
 
 impl RecorderVariables {
     pub(super) fn state_kept_over_exec(&self) -> StateKeptOverExec {
-        parse_inherited(&self.chain)
+        parse_state_kept_over_exec(&self.chain)
     }
 }
 
@@ -219,7 +224,7 @@ pub(crate) fn take_recorder_variables() {
     let mut mask = None;
     // SAFETY: before main, in the only thread; the array ends with a null pointer and its strings with NUL.
     unsafe {
-        if environ.is_null() || !is_recorded(environ) {
+        if environ.is_null() || !is_environment_of_recording(environ) {
             return;
         }
         let (mut from, mut into) = (environ, environ);
@@ -236,7 +241,7 @@ pub(crate) fn take_recorder_variables() {
                 COMM => given.comm = value.to_vec(),
                 PATH_HASH => given.chain = value.to_vec(),
                 PROGRAM_FD => given.program_fd = take_program_fd(value),
-                MASK => mask = parse_mask(value),
+                MASK => mask = parse_signal_mask(value),
                 PRELOAD => {}
                 _ => {
                     let hidden = if name.starts_with(HIDDEN) {
@@ -285,7 +290,7 @@ pub(crate) unsafe fn getenv_for_qemu(name: &[u8]) -> *mut c_char {
     match recorder_variables() {
         // QEMU asks for an empty name where an option has no variable.
         _ if name.is_empty() => ptr::null_mut(),
-        Some(given) if steers_qemu(name) => {
+        Some(given) if is_qemu_variable(name) => {
             let mut entries = given.for_qemu.split_inclusive(|&byte| byte == 0);
             let found = entries.find_map(|entry| Some(&entry[value(entry)?..]));
             found.map_or(ptr::null_mut(), |text| text.as_ptr().cast_mut().cast())
@@ -310,7 +315,7 @@ pub(crate) fn program_name_of_fd(path: &[u8]) -> Option<CString> {
     CString::new(given.program.clone()).ok().filter(|_| is_held)
 }
 
-unsafe fn is_recorded(mut entry: *mut *mut c_char) -> bool {
+unsafe fn is_environment_of_recording(mut entry: *mut *mut c_char) -> bool {
     while !(*entry).is_null() {
         let text = CStr::from_ptr(*entry).to_bytes();
         if text.starts_with(FOLDER) && text.get(FOLDER.len()) == Some(&b'=') {
@@ -331,7 +336,7 @@ pub(crate) fn qemu_environment(
     inherited: StateKeptOverExec,
     mask: u64,
 ) -> Vec<Vec<u8>> {
-    let mut all: Vec<Vec<u8>> = guest.iter().map(|entry| hide_variable(entry)).collect();
+    let mut all: Vec<Vec<u8>> = guest.iter().map(|entry| prefixed_variable(entry)).collect();
     let pair = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
     let plugin = folder.join("plugin.so");
     all.push(pair(FOLDER, folder.as_os_str().as_bytes()));
@@ -346,23 +351,23 @@ pub(crate) fn qemu_environment(
     all
 }
 
-fn steers_qemu(entry: &[u8]) -> bool {
+fn is_qemu_variable(entry: &[u8]) -> bool {
     STEERING.iter().any(|start| entry.starts_with(start))
 }
 
-fn hide_variable(entry: &[u8]) -> Vec<u8> {
-    if steers_qemu(entry) {
+fn prefixed_variable(entry: &[u8]) -> Vec<u8> {
+    if is_qemu_variable(entry) {
         [HIDDEN, entry].concat()
     } else {
         entry.to_vec()
     }
 }
 
-fn parse_mask(text: &[u8]) -> Option<u64> {
+fn parse_signal_mask(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
 
-fn parse_inherited(text: &[u8]) -> StateKeptOverExec {
+fn parse_state_kept_over_exec(text: &[u8]) -> StateKeptOverExec {
     let text = std::str::from_utf8(text).unwrap_or_default();
     let mut numbers = text.split(' ').map(|number| number.parse().unwrap_or(0));
     let mut number = || numbers.next().unwrap_or(0);
@@ -379,20 +384,23 @@ mod tests {
     #[test]
     fn variables_that_qemu_reads_get_a_prefix() {
         assert_eq!(
-            hide_variable(b"LD_LIBRARY_PATH=/a,b"),
+            prefixed_variable(b"LD_LIBRARY_PATH=/a,b"),
             b"RTIT_GUEST_LD_LIBRARY_PATH=/a,b"
         );
         assert_eq!(
-            hide_variable(b"RTIT_QEMU_FOLDER=/x"),
+            prefixed_variable(b"RTIT_QEMU_FOLDER=/x"),
             b"RTIT_GUEST_RTIT_QEMU_FOLDER=/x"
         );
-        assert_eq!(hide_variable(b"PATH=/bin"), b"PATH=/bin");
+        assert_eq!(prefixed_variable(b"PATH=/bin"), b"PATH=/bin");
     }
 
     #[test]
     fn inherited_state_is_parsed() {
-        let found = parse_inherited(b"12 18446744073709551615 1");
+        let found = parse_state_kept_over_exec(b"12 18446744073709551615 1");
         assert_eq!((found.chain, found.stopped), ((12, u64::MAX), true));
-        assert_eq!(parse_inherited(b""), StateKeptOverExec::default());
+        assert_eq!(
+            parse_state_kept_over_exec(b""),
+            StateKeptOverExec::default()
+        );
     }
 }

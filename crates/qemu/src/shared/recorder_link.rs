@@ -57,7 +57,7 @@ impl RecorderLink {
             } else {
                 0
             };
-            let sent = self.send_one(
+            let sent = self.send_one_message(
                 Message {
                     flags: message.flags | more,
                     ..message
@@ -110,7 +110,7 @@ impl RecorderLink {
         }
     }
 
-    fn send_one(&self, message: Message, part: &[u8]) -> io::Result<()> {
+    fn send_one_message(&self, message: Message, part: &[u8]) -> io::Result<()> {
         let head = message.to_bytes();
         let mut parts = [io_slice(&head), io_slice(part)];
         // SAFETY: a header that names two slices that live until the call is over.
@@ -126,10 +126,10 @@ impl RecorderLink {
     /// The header points at live memory.
     unsafe fn send_header(&self, header: &libc::msghdr) -> io::Result<()> {
         loop {
-            let socket = self.socket.get();
+            let socket = self.socket.descriptor_number();
             let sent = retry_interrupted(|| libc::sendmsg(socket, header, libc::MSG_NOSIGNAL));
             // Another thread's system call may have moved the descriptor.
-            if sent.is_ok() || self.socket.get() == socket {
+            if sent.is_ok() || self.socket.descriptor_number() == socket {
                 return sent;
             }
         }
@@ -159,12 +159,12 @@ impl RecorderLink {
                 libc::close(fd);
                 return Err(error);
             }
-            self.socket.adopt_file(fd);
+            self.socket.take_over_file(fd);
             let mut hello = new_message(MessageKind::Hello, libc::gettid() as u32, 0);
             hello.ip = libc::getpid() as u64;
-            self.send_one(hello, &[])?;
+            self.send_one_message(hello, &[])?;
             let mut answer = [0u8; 1];
-            let socket = self.socket.get();
+            let socket = self.socket.descriptor_number();
             retry_interrupted(|| libc::recv(socket, answer.as_mut_ptr().cast(), 1, 0))
         }
     }
@@ -202,15 +202,15 @@ impl HiddenDescriptor {
         HiddenDescriptor(AtomicI32::new(-1))
     }
 
-    pub(crate) fn get(&self) -> c_int {
+    pub(crate) fn descriptor_number(&self) -> c_int {
         self.0.load(Ordering::Acquire)
     }
 
     /// Takes over an open file, and moves it to a high number. A file adopted before stays open.
-    pub(crate) fn adopt_file(&self, file: c_int) {
+    pub(crate) fn take_over_file(&self, file: c_int) {
         let high = duplicate_from(file, HIGH);
         if high >= 0 {
-            close(file);
+            close_file(file);
         }
         self.0
             .store(if high >= 0 { high } else { file }, Ordering::Release);
@@ -223,8 +223,8 @@ impl HiddenDescriptor {
 
     /// Moves the file away from the numbers in the arguments of a system call that is about to begin. Calls that name
     /// more files than they have arguments (poll) do not name ours.
-    pub(crate) fn move_away_from(&self, arguments: &[u64; 6]) {
-        let ours = self.get();
+    pub(crate) fn move_away_from_arguments(&self, arguments: &[u64; 6]) {
+        let ours = self.descriptor_number();
         if ours < 0 || !contains_descriptor(arguments, ours) {
             return;
         }
@@ -232,7 +232,7 @@ impl HiddenDescriptor {
         let free = starts.into_iter().find_map(|start| {
             let mut moved = duplicate_from(ours, start);
             while contains_descriptor(arguments, moved) {
-                close(moved);
+                close_file(moved);
                 moved = duplicate_from(ours, moved + 1);
             }
             (moved >= 0).then_some(moved)
@@ -244,12 +244,12 @@ impl HiddenDescriptor {
         let left = self
             .0
             .compare_exchange(ours, moved, order, Ordering::Relaxed);
-        close(if left.is_ok() { ours } else { moved });
+        close_file(if left.is_ok() { ours } else { moved });
     }
 
     /// Returns whether its number is in the range.
-    pub(crate) fn is_in_range(&self, first: u64, last: u64) -> bool {
-        u64::try_from(self.get()).is_ok_and(|ours| (first..=last).contains(&ours))
+    pub(crate) fn is_number_in_range(&self, first: u64, last: u64) -> bool {
+        u64::try_from(self.descriptor_number()).is_ok_and(|ours| (first..=last).contains(&ours))
     }
 }
 
@@ -264,7 +264,7 @@ fn duplicate_from(file: c_int, start: c_int) -> c_int {
     unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, start) }
 }
 
-fn close(file: c_int) {
+fn close_file(file: c_int) {
     // SAFETY: closes a file of our own.
     unsafe { libc::close(file) };
 }
@@ -284,23 +284,26 @@ mod tests {
     #[test]
     fn descriptor_moves_away_from_the_arguments_of_a_call() {
         let ours = HiddenDescriptor::no_descriptor();
-        ours.move_away_from(&[u64::MAX; 6]);
-        assert!(ours.get() < 0 && !ours.is_in_range(0, u64::MAX));
+        ours.move_away_from_arguments(&[u64::MAX; 6]);
+        assert!(ours.descriptor_number() < 0 && !ours.is_number_in_range(0, u64::MAX));
         let low = std::fs::File::options()
             .write(true)
             .open("/dev/null")
             .unwrap();
-        ours.adopt_file(low.into_raw_fd());
-        let first = ours.get();
+        ours.take_over_file(low.into_raw_fd());
+        let first = ours.descriptor_number();
         assert!(first >= HIGH && is_open(first));
-        ours.move_away_from(&[0, 1, 2, 3, 4, 5]);
-        assert_eq!(ours.get(), first);
+        ours.move_away_from_arguments(&[0, 1, 2, 3, 4, 5]);
+        assert_eq!(ours.descriptor_number(), first);
         let number = first as u64;
         // The kernel reads 32 bits, and the next candidate is taken too.
-        ours.move_away_from(&[1 << 32 | number, number + STRIDE as u64, 0, 0, 0, 0]);
-        let second = ours.get();
+        ours.move_away_from_arguments(&[1 << 32 | number, number + STRIDE as u64, 0, 0, 0, 0]);
+        let second = ours.descriptor_number();
         assert!(!is_open(first) && is_open(second) && second > first + STRIDE);
-        assert!(ours.is_in_range(second as u64, second as u64) && !ours.is_in_range(0, number));
+        assert!(
+            ours.is_number_in_range(second as u64, second as u64)
+                && !ours.is_number_in_range(0, number)
+        );
         // SAFETY: the test owns it.
         let mut file = unsafe { std::fs::File::from_raw_fd(second) };
         file.write_all(b"as before").unwrap();

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use rtit_events::code::{
-    filesystem_view, read_mappings, CodeChange, Mapping, MappingContents, ReportedMapping,
-    MAX_SENT_MAPPING, PAGE,
+    filesystem_view_of_process, read_mappings, CodeChange, Mapping, MappingContents,
+    ReportedMapping, MAX_SENT_MAPPING, PAGE,
 };
 
 use crate::interface::guest_state;
@@ -27,19 +27,19 @@ impl RecorderView {
     pub(crate) fn current_view() -> RecorderView {
         RecorderView {
             started_at: i128::MAX,
-            view: filesystem_view("self").unwrap_or_default(),
+            view: filesystem_view_of_process("self").unwrap_or_default(),
         }
     }
 
     /// Returns whether the recorder can read the mapped bytes from the file later.
     fn can_read(&self, mapping: &Mapping) -> bool {
         mapping.is_readable_later(self.started_at)
-            && filesystem_view("self").is_some_and(|view| view == self.view)
+            && filesystem_view_of_process("self").is_some_and(|view| view == self.view)
     }
 }
 
 fn mapping_containing(reported: &[ReportedMapping], address: u64) -> Option<&ReportedMapping> {
-    let has = |reported: &&ReportedMapping| reported.mapping.contains(address);
+    let has = |reported: &&ReportedMapping| reported.mapping.contains_address(address);
     reported.iter().find(has)
 }
 
@@ -107,7 +107,7 @@ impl ReportedCode {
         for reported in std::mem::take(&mut self.reported) {
             self.stale
                 .extend(reported.clone().part_within_range(from, to));
-            self.reported.extend(reported.without_range(from, to));
+            self.reported.extend(reported.parts_outside_range(from, to));
         }
     }
 
@@ -175,15 +175,15 @@ impl ReportedCode {
         let now = read_memory(page, page + PAGE);
         let mut bytes = None;
         if let Some(reported) = mapping_containing(&self.reported, page) {
-            bytes = reported.known_page(page, &now);
+            bytes = reported.reader_bytes_of_page(page, &now);
         } else if let Some(reported) = mapping_containing(&self.stale, page) {
             // A program that moves its code to other pages has the same bytes there as before.
             bytes = reported
-                .known_page(page, &now)
+                .reader_bytes_of_page(page, &now)
                 .filter(|bytes| *bytes == now);
             if bytes.is_none() {
                 self.drop_stale(page, page + PAGE);
-                let memory = Mapping::without_file(page, page + PAGE);
+                let memory = Mapping::mapping_without_file(page, page + PAGE);
                 changes.push(CodeChange::Mapped(memory, None));
             }
         }
@@ -200,7 +200,11 @@ impl ReportedCode {
         } else if mapping.end - mapping.start > MAX_SENT_MAPPING {
             return None;
         } else {
-            Some(MappingContents::read(&mapping, "self", read_memory))
+            Some(MappingContents::read_contents(
+                &mapping,
+                "self",
+                read_memory,
+            ))
         };
         self.drop_stale(mapping.start, mapping.end);
         self.reported
@@ -213,13 +217,14 @@ impl ReportedCode {
         let stale = std::mem::take(&mut self.stale);
         let rest = stale
             .into_iter()
-            .flat_map(|reported| reported.without_range(start, end));
+            .flat_map(|reported| reported.parts_outside_range(start, end));
         self.stale = rest.collect();
     }
 
     /// Returns the private file mapping of a page, without the parts that other reports cover.
     fn find_mapping(&self, page: u64) -> Option<Mapping> {
-        let is_there = |mapping: &Mapping| mapping.is_private_file() && mapping.contains(page);
+        let is_there =
+            |mapping: &Mapping| mapping.is_private_file() && mapping.contains_address(page);
         let mut found = read_mappings("self")?.into_iter().find(is_there)?;
         // QEMU maps code of the program without the right to execute it.
         found.protection = (libc::PROT_READ | libc::PROT_EXEC) as u32;
@@ -240,8 +245,8 @@ impl ReportedCode {
 mod tests {
     use super::*;
 
-    fn here() -> u64 {
-        here as fn() -> u64 as usize as u64
+    fn own_code_address() -> u64 {
+        own_code_address as fn() -> u64 as usize as u64
     }
 
     /// For a recorder that can read this file later.
@@ -252,58 +257,61 @@ mod tests {
     #[test]
     fn unchanged_file_code_reports_only_its_mapping() {
         let mut code = [0u8; 16];
-        assert_eq!(guest_state::read_bytes(here(), &mut code), 16);
+        assert_eq!(guest_state::read_bytes(own_code_address(), &mut code), 16);
         let mut reported = reported_code();
-        let changes = reported.check_code(here(), &code);
+        let changes = reported.check_code(own_code_address(), &code);
         let [CodeChange::Mapped(mapped, None)] = &changes[..] else {
             panic!("{changes:?}");
         };
-        assert!((mapped.start..mapped.end).contains(&here()));
-        assert!(reported.knows_code(here(), &code));
-        assert_eq!(reported.check_code(here(), &code), []);
+        assert!((mapped.start..mapped.end).contains(&own_code_address()));
+        assert!(reported.knows_code(own_code_address(), &code));
+        assert_eq!(reported.check_code(own_code_address(), &code), []);
     }
 
     #[test]
     fn mapping_that_the_recorder_cannot_read_is_sent_with_contents() {
         let mut code = [0u8; 16];
-        guest_state::read_bytes(here(), &mut code);
+        guest_state::read_bytes(own_code_address(), &mut code);
         let mut reported = ReportedCode::default();
-        let changes = reported.check_code(here(), &code);
+        let changes = reported.check_code(own_code_address(), &code);
         let [CodeChange::Mapped(mapped, Some(contents))] = &changes[..] else {
             panic!("{changes:?}");
         };
         assert_eq!(contents.head[..4], *b"\x7fELF");
         assert_eq!(contents.code.len() as u64, mapped.end - mapped.start);
         assert_eq!(
-            contents.code[(here() - mapped.start) as usize..][..16],
+            contents.code[(own_code_address() - mapped.start) as usize..][..16],
             code
         );
-        assert!(reported.knows_code(here(), &code));
+        assert!(reported.knows_code(own_code_address(), &code));
     }
 
     #[test]
     fn known_code_is_code_without_reports() {
         let mut code = [0u8; 16];
-        guest_state::read_bytes(here(), &mut code);
+        guest_state::read_bytes(own_code_address(), &mut code);
         let mut reported = reported_code();
-        assert!(!reported.knows_code(here(), &code));
-        reported.check_code(here(), &code);
-        assert!(reported.knows_code(here() + 4, &code[4..]));
+        assert!(!reported.knows_code(own_code_address(), &code));
+        reported.check_code(own_code_address(), &code);
+        assert!(reported.knows_code(own_code_address() + 4, &code[4..]));
         code[15] ^= 0xff;
-        assert!(!reported.knows_code(here(), &code));
-        assert!(!reported.knows_code((here() & !(PAGE - 1)) + PAGE - 1, &[0; 2]));
+        assert!(!reported.knows_code(own_code_address(), &code));
+        assert!(!reported.knows_code((own_code_address() & !(PAGE - 1)) + PAGE - 1, &[0; 2]));
     }
 
     #[test]
     fn code_that_is_not_the_files_is_written() {
         let mut code = [0u8; 16];
-        guest_state::read_bytes(here(), &mut code);
+        guest_state::read_bytes(own_code_address(), &mut code);
         let mut reported = reported_code();
-        reported.check_code(here(), &code);
+        reported.check_code(own_code_address(), &code);
         code[3] ^= 0xff;
-        let changes = reported.check_code(here(), &code);
-        assert_eq!(changes, [CodeChange::Code(here() + 3, vec![code[3]])]);
-        reported.forget_range(here(), 1);
-        assert_eq!(reported.check_code(here(), &code).len(), 2);
+        let changes = reported.check_code(own_code_address(), &code);
+        assert_eq!(
+            changes,
+            [CodeChange::Code(own_code_address() + 3, vec![code[3]])]
+        );
+        reported.forget_range(own_code_address(), 1);
+        assert_eq!(reported.check_code(own_code_address(), &code).len(), 2);
     }
 }

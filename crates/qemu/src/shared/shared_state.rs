@@ -21,7 +21,7 @@ use crate::shared::recorder_link::{new_message, Message, RecorderLink};
 use crate::shared::reported_code::ReportedCode;
 use crate::shared::signal_frames::SignalHandlers;
 use crate::shared::trace_selection::{EdgeAddresses, ProcessRanges};
-use crate::thread::thread_state::{StateKeptOverExec, Thread};
+use crate::thread::thread_state::{RecordedThread, StateKeptOverExec};
 use crate::thread::translation_block::{TranslationBlock, OUTSIDE};
 
 static SHARED: OnceLock<SharedState> = OnceLock::new();
@@ -46,7 +46,7 @@ pub(crate) struct LockedState {
     pub(crate) edge_addresses: EdgeAddresses,
     /// If blocks are counted.
     pub(crate) counters: Option<BlockCounters>,
-    pub(crate) live_threads: Vec<*mut Thread>,
+    pub(crate) live_threads: Vec<*mut RecordedThread>,
     /// The thread that will be the parent of the next new thread.
     pub(crate) parent_of_next: u32,
     /// The state that the first thread left when it ended.
@@ -63,7 +63,7 @@ pub(crate) struct ForkLock(UnsafeCell<libc::pthread_mutex_t>);
 
 /// Returns the state. `SharedState::initialize` runs before any callback.
 #[inline(always)]
-pub(crate) fn shared() -> &'static SharedState {
+pub(crate) fn shared_state() -> &'static SharedState {
     match SHARED.get() {
         Some(shared) => shared,
         None => exit_with_error("QEMU called before the plugin was set up"),
@@ -78,7 +78,7 @@ pub(crate) fn process_and_thread_id() -> (u32, u32) {
 
 impl SharedState {
     /// Initializes the state; fails with a sentence if that has been done.
-    pub(crate) fn initialize(
+    pub(crate) fn initialize_shared_state(
         api: PluginApi,
         config: RecordingConfig,
         link: RecorderLink,
@@ -99,7 +99,7 @@ impl SharedState {
             locked: UnsafeCell::new(locked),
         };
         match SHARED.set(new) {
-            Ok(()) => Ok(shared()),
+            Ok(()) => Ok(shared_state()),
             Err(_) => Err("the plugin was loaded twice".to_string()),
         }
     }
@@ -181,7 +181,7 @@ pub(crate) struct SharedClock {
 }
 
 impl SharedClock {
-    pub(crate) fn open(path: &Path, tsc_tick: u64) -> io::Result<SharedClock> {
+    pub(crate) fn open_shared_clock(path: &Path, tsc_tick: u64) -> io::Result<SharedClock> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let size = std::mem::size_of::<SharedWords>();
         if file.metadata()?.len() < size as u64 {
@@ -220,7 +220,7 @@ impl SharedClock {
     }
 
     /// Returns whether the recorder takes no more packets.
-    pub(crate) fn is_full(&self) -> bool {
+    pub(crate) fn is_recording_full(&self) -> bool {
         self.words.flush_requests.load(Ordering::Relaxed) & 1 == 1
     }
 
@@ -229,7 +229,7 @@ impl SharedClock {
     }
 
     /// Ends the phase `more` instructions after those that have been counted. False if another thread has ended it.
-    pub(crate) fn leave_phase(&self, phase: u64, more: u64) -> bool {
+    pub(crate) fn end_window_phase(&self, phase: u64, more: u64) -> bool {
         let words = self.words;
         let retired = words.retired.load(Ordering::SeqCst) + more;
         let order = Ordering::SeqCst;
@@ -257,18 +257,18 @@ impl SharedClock {
 /// Indices of vCPUs are reused, and the kernel allows no more threads.
 const VCPUS: usize = 1 << 16;
 #[allow(clippy::declare_interior_mutable_const)] // only the array is ever used
-const NO_THREAD: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
-static THREADS: [AtomicPtr<Thread>; VCPUS] = [NO_THREAD; VCPUS];
+const NO_THREAD: AtomicPtr<RecordedThread> = AtomicPtr::new(std::ptr::null_mut());
+static THREADS: [AtomicPtr<RecordedThread>; VCPUS] = [NO_THREAD; VCPUS];
 
 thread_local! {
-    static CURRENT: Cell<*mut Thread> = const { Cell::new(std::ptr::null_mut()) };
+    static CURRENT: Cell<*mut RecordedThread> = const { Cell::new(std::ptr::null_mut()) };
 }
 
 /// The process's first thread. Generated code contains its address.
 pub(crate) static FIRST_THREAD: FirstThread = FirstThread(UnsafeCell::new(MaybeUninit::uninit()));
 
 #[repr(transparent)]
-pub(crate) struct FirstThread(UnsafeCell<MaybeUninit<Thread>>);
+pub(crate) struct FirstThread(UnsafeCell<MaybeUninit<RecordedThread>>);
 
 // SAFETY: only the thread itself uses it.
 unsafe impl Sync for FirstThread {}
@@ -276,13 +276,13 @@ unsafe impl Sync for FirstThread {}
 impl FirstThread {
     /// Marks the thread as outside of user code. Call it before any callback.
     pub(crate) fn mark_outside_user_code(&self) {
-        let thread: *mut Thread = self.0.get().cast();
+        let thread: *mut RecordedThread = self.0.get().cast();
         // SAFETY: no other thread exists; the field has no value that would have to be dropped.
         unsafe { std::ptr::addr_of_mut!((*thread).block).write(&OUTSIDE) };
     }
 
     /// Stores the thread when it starts.
-    pub(crate) fn initialize(&self, thread: Thread) -> *mut Thread {
+    pub(crate) fn store_first_thread(&self, thread: RecordedThread) -> *mut RecordedThread {
         // SAFETY: once, by the thread itself.
         unsafe { (*self.0.get()).write(thread) }
     }
@@ -301,7 +301,7 @@ pub(crate) fn set_multithreaded() {
 
 /// Returns the thread of a vCPU; null before its first block.
 #[inline(always)]
-pub(crate) fn thread_of(vcpu: u32) -> *mut Thread {
+pub(crate) fn thread_of(vcpu: u32) -> *mut RecordedThread {
     match THREADS.get(vcpu as usize) {
         Some(thread) => thread.load(Ordering::Relaxed),
         None => exit_with_error("more threads than the plugin can record"),
@@ -309,12 +309,12 @@ pub(crate) fn thread_of(vcpu: u32) -> *mut Thread {
 }
 
 /// Returns the calling thread; null outside of the program's threads.
-pub(crate) fn current_thread() -> *mut Thread {
+pub(crate) fn current_thread() -> *mut RecordedThread {
     CURRENT.get()
 }
 
 /// Sets the thread of a vCPU, which is the calling one; null when it ends.
-pub(crate) fn set_thread(vcpu: u32, thread: *mut Thread) {
+pub(crate) fn set_thread(vcpu: u32, thread: *mut RecordedThread) {
     if let Some(slot) = THREADS.get(vcpu as usize) {
         slot.store(thread, Ordering::Relaxed);
     }
@@ -322,7 +322,7 @@ pub(crate) fn set_thread(vcpu: u32, thread: *mut Thread) {
 }
 
 /// Removes all threads but this one.
-pub(crate) fn keep_only_thread(thread: *mut Thread) {
+pub(crate) fn keep_only_thread(thread: *mut RecordedThread) {
     for slot in &THREADS {
         if slot.load(Ordering::Relaxed) != thread {
             slot.store(std::ptr::null_mut(), Ordering::Relaxed);

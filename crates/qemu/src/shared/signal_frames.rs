@@ -153,7 +153,7 @@ mod tests {
     const RESTORER: u64 = 0x40_2000;
 
     /// Builds a frame for `signal` as the kernel lays it out, and the registers at the handler's entry.
-    fn frame(
+    fn signal_frame(
         signal: u64,
         code: u32,
         rip: u64,
@@ -179,7 +179,7 @@ mod tests {
         (words, registers)
     }
 
-    fn handlers() -> SignalHandlers {
+    fn test_handlers() -> SignalHandlers {
         let action = [HANDLER, SA_SIGINFO, RESTORER, 0];
         let mut handlers = SignalHandlers::default();
         assert!(handlers.record_action(10, action.as_ptr() as u64).is_some());
@@ -188,8 +188,8 @@ mod tests {
         handlers
     }
 
-    fn entered(registers: HandlerRegisters) -> Option<SignalInterruption> {
-        handlers().interruption_by_handler_at(HANDLER, registers, |_| false)
+    fn interruption_by_handler(registers: HandlerRegisters) -> Option<SignalInterruption> {
+        test_handlers().interruption_by_handler_at(HANDLER, registers, |_| false)
     }
 
     const NOWHERE: HandlerRegisters = HandlerRegisters {
@@ -201,30 +201,30 @@ mod tests {
 
     #[test]
     fn frame_shows_the_interrupted_instruction_and_fault() {
-        let (_words, registers) = frame(10, 0, 0x1234, NOWHERE);
-        let found = entered(registers).unwrap();
+        let (_words, registers) = signal_frame(10, 0, 0x1234, NOWHERE);
+        let found = interruption_by_handler(registers).unwrap();
         assert_eq!((found.ip, found.faulted), (0x1234, false));
-        let (_words, registers) = frame(11, 1, 0x1234, NOWHERE);
-        assert!(entered(registers).unwrap().faulted);
+        let (_words, registers) = signal_frame(11, 1, 0x1234, NOWHERE);
+        assert!(interruption_by_handler(registers).unwrap().faulted);
     }
 
     #[test]
     fn ordinary_call_of_a_handler_is_no_entry() {
-        assert_eq!(entered(NOWHERE), None);
-        let (mut words, registers) = frame(10, 0, 0x1234, NOWHERE);
+        assert_eq!(interruption_by_handler(NOWHERE), None);
+        let (mut words, registers) = signal_frame(10, 0, 0x1234, NOWHERE);
         assert_eq!(
-            handlers().interruption_by_handler_at(HANDLER + 1, registers, |_| false),
+            test_handlers().interruption_by_handler_at(HANDLER + 1, registers, |_| false),
             None
         );
         words[0] = 7;
-        assert_eq!(entered(registers), None);
+        assert_eq!(interruption_by_handler(registers), None);
     }
 
     #[test]
     fn nested_frames_show_the_first_interruption() {
-        let (_outer, before) = frame(11, 0, 0x1234, NOWHERE);
-        let (_inner, registers) = frame(10, 0, HANDLER, before);
-        assert_eq!(entered(registers).unwrap().ip, 0x1234);
+        let (_outer, before) = signal_frame(11, 0, 0x1234, NOWHERE);
+        let (_inner, registers) = signal_frame(10, 0, HANDLER, before);
+        assert_eq!(interruption_by_handler(registers).unwrap().ip, 0x1234);
     }
 
     #[test]
@@ -235,10 +235,10 @@ mod tests {
             (SA_SIGINFO, 1, true, true),
             (SA_SIGINFO, 0, false, false),
         ] {
-            let mut handlers = handlers();
+            let mut handlers = test_handlers();
             let action = [HANDLER, flags, RESTORER, 0];
             handlers.record_action(11, action.as_ptr() as u64);
-            let (_words, registers) = frame(11, code, 0x1234, NOWHERE);
+            let (_words, registers) = signal_frame(11, code, 0x1234, NOWHERE);
             let found = handlers
                 .interruption_by_handler_at(HANDLER, registers, |signal| sent && signal == 11);
             assert_eq!(found.unwrap().faulted, faulted);

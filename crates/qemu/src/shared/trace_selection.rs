@@ -32,7 +32,7 @@ pub(crate) struct AddressFilter {
 
 impl FileRange {
     /// Parses `OFFSET SIZE PATH`: two decimal numbers, and the bytes of the path in hexadecimal.
-    pub(crate) fn parse(text: &str) -> Option<FileRange> {
+    pub(crate) fn parse_file_range(text: &str) -> Option<FileRange> {
         let mut words = text.split(' ');
         let mut number = || words.next()?.parse().ok();
         let (offset, size) = (number()?, number()?);
@@ -41,7 +41,7 @@ impl FileRange {
     }
 
     /// Returns the first and last address at which a mapping shows this part of the file.
-    pub(crate) fn addresses_in(&self, mapped: &Mapping) -> Option<(u64, u64)> {
+    pub(crate) fn addresses_in_mapping(&self, mapped: &Mapping) -> Option<(u64, u64)> {
         let end = mapped.offset.checked_add(mapped.end - mapped.start)?;
         let first = self.offset.max(mapped.offset);
         let after = self.offset.checked_add(self.size)?.min(end);
@@ -61,7 +61,7 @@ fn parse_hex(text: &str) -> Option<Vec<u8>> {
 
 impl AddressFilter {
     /// Parses `filter PART` or `stop PART`.
-    pub(crate) fn parse(text: &str) -> Result<AddressFilter, String> {
+    pub(crate) fn parse_address_filter(text: &str) -> Result<AddressFilter, String> {
         let wrong = || format!("settings: no filter: {text}");
         let (kind, part) = text.split_once(' ').ok_or_else(wrong)?;
         let kind = match kind {
@@ -69,7 +69,7 @@ impl AddressFilter {
             "stop" => RangeKind::TraceStop,
             _ => return Err(wrong()),
         };
-        let part = FileRange::parse(part).ok_or_else(wrong)?;
+        let part = FileRange::parse_file_range(part).ok_or_else(wrong)?;
         Ok(AddressFilter { kind, part })
     }
 }
@@ -89,9 +89,13 @@ impl ProcessRanges {
     }
 
     /// Updates the ranges for a new mapping.
-    pub(crate) fn update_for_mapping(&mut self, filters: &[AddressFilter], mapped: &Mapping) {
+    pub(crate) fn update_ranges_for_mapping(
+        &mut self,
+        filters: &[AddressFilter],
+        mapped: &Mapping,
+    ) {
         for (range, filter) in self.0.iter_mut().zip(filters) {
-            let Some((first, last)) = filter.part.addresses_in(mapped) else {
+            let Some((first, last)) = filter.part.addresses_in_mapping(mapped) else {
                 continue;
             };
             // The program has split a mapping: the next part continues this range.
@@ -147,7 +151,7 @@ impl RecordingWindow {
     /// Sets the start or stop edge: `at PART`, `after N` or `plus N`.
     pub(crate) fn set_edge(&mut self, stop: bool, text: &str) -> Result<(), String> {
         let edge = match text.split_once(' ') {
-            Some(("at", part)) => FileRange::parse(part).map(WindowEdge::Code),
+            Some(("at", part)) => FileRange::parse_file_range(part).map(WindowEdge::Code),
             Some(("after", number)) => number.parse().ok().map(WindowEdge::After),
             Some(("plus", number)) => number.parse().ok().map(WindowEdge::AfterStart),
             _ => None,
@@ -186,10 +190,13 @@ impl RecordingWindow {
 
 impl EdgeAddresses {
     /// Code of a file can run from now on.
-    pub(crate) fn update_for_mapping(&mut self, window: &RecordingWindow, mapped: &Mapping) {
+    pub(crate) fn update_edges_for_mapping(&mut self, window: &RecordingWindow, mapped: &Mapping) {
         for (point, edge) in self.0.iter_mut().zip(&window.edges) {
             if let Some(WindowEdge::Code(part)) = edge {
-                *point = part.addresses_in(mapped).map(|(first, _)| first).or(*point);
+                *point = part
+                    .addresses_in_mapping(mapped)
+                    .map(|(first, _)| first)
+                    .or(*point);
             }
         }
     }
@@ -202,14 +209,14 @@ impl EdgeAddresses {
             .zip([WINDOW_START, WINDOW_STOP])
         {
             if index.is_some() {
-                block.add_marks(mark);
+                block.add_mark_bits(mark);
             }
         }
     }
 
     /// Which of its instructions they are.
     pub(crate) fn edges_inside(&self, block: &TranslationBlock) -> [Option<u32>; 2] {
-        self.0.map(|point| block.index_of(point?))
+        self.0.map(|point| block.instruction_index_at(point?))
     }
 }
 
@@ -217,7 +224,7 @@ impl EdgeAddresses {
 mod tests {
     use super::*;
 
-    fn mapped(start: u64, end: u64, offset: u64) -> Mapping {
+    fn test_mapping(start: u64, end: u64, offset: u64) -> Mapping {
         Mapping {
             start,
             end,
@@ -227,38 +234,38 @@ mod tests {
         }
     }
 
-    fn found(ranges: &ProcessRanges) -> (u64, u64) {
+    fn first_range(ranges: &ProcessRanges) -> (u64, u64) {
         (ranges.as_slice()[0].first, ranges.as_slice()[0].last)
     }
 
     #[test]
     fn filter_becomes_a_range_where_its_file_is_mapped() {
-        let filters = [AddressFilter::parse("filter 4112 32 2f61").unwrap()];
+        let filters = [AddressFilter::parse_address_filter("filter 4112 32 2f61").unwrap()];
         let mut ranges = ProcessRanges::new(&filters);
-        ranges.update_for_mapping(&filters, &mapped(0x7000, 0x8000, 0));
-        assert_eq!(found(&ranges), (0, 0));
-        ranges.update_for_mapping(&filters, &mapped(0x8000, 0x9000, 0x1000));
-        assert_eq!(found(&ranges), (0x8010, 0x802f));
+        ranges.update_ranges_for_mapping(&filters, &test_mapping(0x7000, 0x8000, 0));
+        assert_eq!(first_range(&ranges), (0, 0));
+        ranges.update_ranges_for_mapping(&filters, &test_mapping(0x8000, 0x9000, 0x1000));
+        assert_eq!(first_range(&ranges), (0x8010, 0x802f));
         let other = Mapping {
             path: b"/b".to_vec(),
-            ..mapped(0xa000, 0xb000, 0x1000)
+            ..test_mapping(0xa000, 0xb000, 0x1000)
         };
-        ranges.update_for_mapping(&filters, &other);
-        assert_eq!(found(&ranges), (0x8010, 0x802f));
+        ranges.update_ranges_for_mapping(&filters, &other);
+        assert_eq!(first_range(&ranges), (0x8010, 0x802f));
         // Mapped again elsewhere: the later address counts.
-        ranges.update_for_mapping(&filters, &mapped(0xc000, 0xd000, 0x1000));
-        assert_eq!(found(&ranges), (0xc010, 0xc02f));
+        ranges.update_ranges_for_mapping(&filters, &test_mapping(0xc000, 0xd000, 0x1000));
+        assert_eq!(first_range(&ranges), (0xc010, 0xc02f));
     }
 
     #[test]
     fn adjacent_parts_of_a_mapping_make_one_range() {
-        let filters = [AddressFilter::parse("stop 0 12288 2f61").unwrap()];
+        let filters = [AddressFilter::parse_address_filter("stop 0 12288 2f61").unwrap()];
         let mut ranges = ProcessRanges::new(&filters);
-        ranges.update_for_mapping(&filters, &mapped(0x8000, 0x9000, 0x1000));
-        ranges.update_for_mapping(&filters, &mapped(0x9000, 0xf000, 0x2000));
-        assert_eq!(found(&ranges), (0x8000, 0x9fff));
-        ranges.update_for_mapping(&filters, &mapped(0x7000, 0x8000, 0));
-        assert_eq!(found(&ranges), (0x7000, 0x9fff));
+        ranges.update_ranges_for_mapping(&filters, &test_mapping(0x8000, 0x9000, 0x1000));
+        ranges.update_ranges_for_mapping(&filters, &test_mapping(0x9000, 0xf000, 0x2000));
+        assert_eq!(first_range(&ranges), (0x8000, 0x9fff));
+        ranges.update_ranges_for_mapping(&filters, &test_mapping(0x7000, 0x8000, 0));
+        assert_eq!(first_range(&ranges), (0x7000, 0x9fff));
         assert_eq!(ranges.truth_records(7).len(), 8 + 24);
     }
 
@@ -272,7 +279,7 @@ mod tests {
             "filter 0 x 2f",
             "stop 0 1 zz",
         ] {
-            assert!(AddressFilter::parse(bad).is_err(), "{bad}");
+            assert!(AddressFilter::parse_address_filter(bad).is_err(), "{bad}");
         }
     }
 

@@ -70,12 +70,12 @@ pub(crate) struct BlockArena(usize);
 
 impl BlockArena {
     #[inline(always)]
-    pub(crate) fn get() -> BlockArena {
+    pub(crate) fn load_block_arena() -> BlockArena {
         BlockArena(BASE.load(Ordering::Relaxed))
     }
 
     #[inline(always)]
-    pub(crate) fn block(self, entry: BlockId) -> &'static TranslationBlock {
+    pub(crate) fn block_of_id(self, entry: BlockId) -> &'static TranslationBlock {
         // SAFETY: `keep_block` assigned the number.
         unsafe {
             &*((self.0 + entry.0 as usize * size_of::<TranslationBlock>())

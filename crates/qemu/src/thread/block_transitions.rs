@@ -19,22 +19,22 @@
 use std::sync::atomic::Ordering;
 
 use crate::thread::block_arena::{BlockArena, BlockId};
-use crate::thread::executed_path::TruthSource;
+use crate::thread::executed_path::ExecutedPathSource;
 use crate::thread::path_memo::MEMO_STEPS;
-use crate::thread::thread_state::Thread;
-use crate::thread::translation_block::{is_broken_off_by, BlockExit, TranslationBlock};
+use crate::thread::thread_state::RecordedThread;
+use crate::thread::translation_block::{is_interrupted_inside, BlockExit, TranslationBlock};
 
-impl Thread {
+impl RecordedThread {
     /// Retires the whole current block; the next instruction is at `next`.
     #[inline(always)]
     pub(crate) fn retire_block(&mut self, next: u64) {
         let block = self.block;
         let done = self.advance_clock(block.instructions);
-        if self.truth == TruthSource::Blocks {
+        if self.truth == ExecutedPathSource::Blocks {
             self.cut_path_at_psb();
             let transfers = next != block.next || block.always_transfers();
             self.path.add_block(block, done, transfers);
-        } else if self.truth == TruthSource::Counts {
+        } else if self.truth == ExecutedPathSource::Counts {
             self.counters.count_block(block, next);
         }
     }
@@ -43,10 +43,10 @@ impl Thread {
     pub(crate) fn retire_part(&mut self, count: u32) {
         let block = self.block;
         let done = self.advance_clock(count);
-        if self.truth == TruthSource::Blocks {
+        if self.truth == ExecutedPathSource::Blocks {
             self.cut_path_at_psb();
             self.path.add_part(block, done..count);
-        } else if self.truth == TruthSource::Counts {
+        } else if self.truth == ExecutedPathSource::Counts {
             self.counters.count_part(block, count);
         }
     }
@@ -66,7 +66,7 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn follow_transition(&mut self, next: &TranslationBlock) -> bool {
         let (block, start) = (self.block, next.start);
-        if is_broken_off_by(block, next) {
+        if is_interrupted_inside(block, next) {
             return false;
         }
         if block.exit == BlockExit::Conditional {
@@ -139,7 +139,7 @@ impl Thread {
     /// instructions is there.
     pub(crate) fn restart_inside_block(&mut self, start: u64) -> bool {
         let block = self.block;
-        if let Some(index) = block.index_of(start) {
+        if let Some(index) = block.instruction_index_at(start) {
             if index > block.first_refused {
                 return false;
             }
@@ -173,7 +173,7 @@ impl Thread {
     }
 }
 
-impl Thread {
+impl RecordedThread {
     /// Follows a quiet transition. A jump that depends on the program's own branch would be mispredicted as often as
     /// that one, so conditions are computed without jumps.
     #[inline(always)]
@@ -206,7 +206,7 @@ impl Thread {
     ) -> usize {
         let clock = self.clock_in_instructions();
         let room = self.unit.room_for_tnt_bits().min(entries.len() - from);
-        let before = |at: usize| arena.block(entries[at - 1]);
+        let before = |at: usize| arena.block_of_id(entries[at - 1]);
         let goes_on = from > 0 && std::ptr::eq(self.block, before(from));
         if clock >= self.quiet_until || room == 0 || !goes_on {
             return from;
@@ -220,7 +220,7 @@ impl Thread {
                 let summary = memo.memoized_summary(path.try_into().ok()?, arena);
                 if summary.instruction_count() <= left {
                     // Apart from the general case, so that the next summary need not wait for this one.
-                    if summary.is_plain() {
+                    if summary.covers_whole_path() {
                         left -= summary.instruction_count();
                         at += MEMO_STEPS;
                         return Some(summary.tnt_bits());
@@ -233,7 +233,7 @@ impl Thread {
                     }
                 }
             }
-            let (block, next) = (before(at), arena.block(*entries[..end].get(at)?));
+            let (block, next) = (before(at), arena.block_of_id(*entries[..end].get(at)?));
             let taken = block.quiet_branch_to(next)?;
             left = left.checked_sub(u64::from(block.instructions))?;
             at += 1;
@@ -255,7 +255,7 @@ impl Thread {
     pub(crate) fn follow_almost_quietly(&mut self, next: &TranslationBlock) -> bool {
         let (block, start) = (self.block, next.start);
         let clock = self.clock_in_instructions() + u64::from(block.instructions);
-        if clock >= self.quiet_until || is_broken_off_by(block, next) {
+        if clock >= self.quiet_until || is_interrupted_inside(block, next) {
             return false;
         }
         let clock = match block.exit {
@@ -265,12 +265,12 @@ impl Thread {
                 self.unit.call(block.next, start);
                 clock
             }
-            BlockExit::Return if self.unit.try_compressed_ret(start) => {
+            BlockExit::Return if self.unit.try_compressed_return(start) => {
                 self.branches += 1;
                 clock
             }
             BlockExit::Conditional if start == block.next || start == block.target => {
-                if !self.unit.try_conditional(start != block.next, start) {
+                if !self.unit.try_conditional_branch(start != block.next, start) {
                     return false;
                 }
                 self.branches += 1;
@@ -286,7 +286,7 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn update_quiet_limit(&mut self) {
         self.quiet_until = match self.truth {
-            TruthSource::None => self.unit.quiet_until_clock().min(self.next_check),
+            ExecutedPathSource::None => self.unit.next_packet_clock().min(self.next_check),
             _ => 0,
         };
         // Without address ranges PacketEn changes only in the kernel and at window edges.
@@ -311,7 +311,7 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn count_less_common(&mut self, next: &TranslationBlock) -> bool {
         let block = self.block;
-        if is_broken_off_by(block, next) {
+        if is_interrupted_inside(block, next) {
             return false;
         }
         match block.exit {

@@ -16,7 +16,7 @@ use crate::thread::translation_block::{InstructionStep, TranslationBlock};
 
 /// The source of the executed path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TruthSource {
+pub(crate) enum ExecutedPathSource {
     None,
     /// From the blocks, as the packets.
     Blocks,
@@ -26,10 +26,13 @@ pub(crate) enum TruthSource {
     Counts,
 }
 
-impl TruthSource {
+impl ExecutedPathSource {
     /// Returns whether the recorder gets records of a truth file.
-    pub(crate) fn is_written(self) -> bool {
-        matches!(self, TruthSource::Blocks | TruthSource::Instructions)
+    pub(crate) fn is_truth_written(self) -> bool {
+        matches!(
+            self,
+            ExecutedPathSource::Blocks | ExecutedPathSource::Instructions
+        )
     }
 }
 
@@ -159,7 +162,7 @@ impl ExecutedPath {
     }
 
     /// Returns whether so much has gathered that it should be sent.
-    pub(crate) fn is_long(&self) -> bool {
+    pub(crate) fn should_send_records(&self) -> bool {
         self.runs.len() >= 1024 * RUN
     }
 

@@ -1,7 +1,7 @@
 //! One recorded thread and its trace unit: translation blocks in, packets and executed path out.
 //!
-//! Nothing here calls QEMU, the recorder or another thread. The one way out is `Thread::periodic_check`, a function
-//! pointer to `thread_events::run_periodic_check`.
+//! Nothing here calls QEMU, the recorder or another thread. The one way out is `RecordedThread::periodic_check`, a
+//! function pointer to `thread_events::run_periodic_check`.
 //!
 //! * `translation_block`: the facts about a block that are known before it runs; `block_arena`: blocks by number;
 //! * `thread_state`: the thread;

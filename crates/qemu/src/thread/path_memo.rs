@@ -7,7 +7,7 @@
 use rtit_unit::CallTracker;
 
 use crate::thread::block_arena::{BlockArena, BlockId};
-use crate::thread::translation_block::{is_broken_off_by, BlockExit, TranslationBlock};
+use crate::thread::translation_block::{is_interrupted_inside, BlockExit, TranslationBlock};
 
 /// Transitions of an entry.
 pub(super) const MEMO_STEPS: usize = 4;
@@ -37,7 +37,7 @@ const INSTRUCTIONS: u32 = 12;
 impl PathSummary {
     /// Returns whether the summary covers all transitions, without call or return.
     #[inline(always)]
-    pub(super) fn is_plain(self) -> bool {
+    pub(super) fn covers_whole_path(self) -> bool {
         self.0 & (CALL | RETURN | 7) == MEMO_STEPS as u32
     }
 
@@ -70,7 +70,7 @@ impl PathSummary {
         (self.0 >> INSTRUCTIONS).into()
     }
 
-    /// Returns number and values of the TNT bits, as `Unit::add_results` takes them.
+    /// Returns number and values of the TNT bits, as `TraceUnit::add_results` takes them.
     #[inline(always)]
     pub(super) fn tnt_bits(self) -> (u8, u64) {
         let taken = self.0 >> TAKEN & 15;
@@ -83,7 +83,7 @@ impl PathSummary {
     fn summarize_path(path: &[BlockId; MEMO_STEPS + 1], arena: BlockArena) -> PathSummary {
         let (mut summary, mut taken, mut results) = (0, 0, 0);
         for step in path.windows(2) {
-            let [block, next] = [0, 1].map(|index| arena.block(step[index]));
+            let [block, next] = [0, 1].map(|index| arena.block_of_id(step[index]));
             let Some((end, count, result)) = summarize_step(block, next) else {
                 break;
             };
@@ -112,7 +112,7 @@ fn summarize_step(
     match block.exit {
         BlockExit::Conditional if block.quiet_branch_to(next).is_some() => conditional(),
         _ if block.quiet_branch_to(next).is_some() => straight(count),
-        _ if is_broken_off_by(block, next) => None,
+        _ if is_interrupted_inside(block, next) => None,
         BlockExit::Conditional if start == block.next || start == block.target => conditional(),
         BlockExit::Repeat if start == block.next => straight(count),
         BlockExit::Repeat if start == block.last => straight(count - 1),
@@ -172,13 +172,13 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use rtit_unit::settings::ctl;
-    use rtit_unit::{Settings, Unit};
+    use rtit_unit::{Settings, TraceUnit};
 
     use crate::interface::guest_state::CpuState;
     use crate::thread::block_arena;
-    use crate::thread::executed_path::TruthSource;
+    use crate::thread::executed_path::ExecutedPathSource;
     use crate::thread::thread_state::WindowPosition;
-    use crate::thread::thread_state::{Thread, ThreadOptions, CHECK_INTERVAL};
+    use crate::thread::thread_state::{RecordedThread, ThreadOptions, CHECK_INTERVAL};
 
     use super::*;
 
@@ -207,10 +207,10 @@ mod tests {
         (0x1105, &[1], &[0xc3]),
     ];
 
-    struct Random(u64);
+    struct PseudoRandom(u64);
 
-    impl Random {
-        fn below(&mut self, limit: usize) -> usize {
+    impl PseudoRandom {
+        fn random_below(&mut self, limit: usize) -> usize {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
             self.0 ^= self.0 << 17;
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    fn run_periodic_check(thread: &mut Thread, count: u32) -> u32 {
+    fn run_periodic_check(thread: &mut RecordedThread, count: u32) -> u32 {
         let clock = thread.clock_in_instructions() + u64::from(count);
         thread.next_check = clock + CHECK_INTERVAL;
         thread.clock.store(clock, Ordering::Relaxed);
@@ -226,39 +226,43 @@ mod tests {
         0
     }
 
-    fn thread(block: &'static TranslationBlock, ctl: u64) -> Thread {
+    fn test_thread(block: &'static TranslationBlock, ctl: u64) -> RecordedThread {
         let settings = Settings {
             ctl,
             ..Settings::default()
         };
         let wanted = ThreadOptions {
-            truth: TruthSource::None,
+            truth: ExecutedPathSource::None,
             min_run: 1,
             snapshot: false,
             periodic_check: run_periodic_check,
         };
-        let mut unit = Unit::new(&settings).unwrap();
-        unit.switch_in(block.start);
+        let mut unit = TraceUnit::new(&settings).unwrap();
+        unit.switch_thread_in(block.start);
         let cpu = CpuState::new(std::ptr::null());
-        let mut thread = Thread::new(wanted, WindowPosition::new(0), unit, cpu, 1);
+        let mut thread = RecordedThread::new(wanted, WindowPosition::new(0), unit, cpu, 1);
         thread.block = block;
         thread.update_quiet_limit();
         thread
     }
 
-    fn at_once(thread: &mut Thread, next: &'static TranslationBlock) {
+    fn follow_blocks_at_once(thread: &mut RecordedThread, next: &'static TranslationBlock) {
         assert!(thread.follow_transition(next));
         thread.block = next;
         thread.update_quiet_limit();
     }
 
     /// Chooses the next address; now and then a return goes elsewhere.
-    fn go_on(block: &TranslationBlock, returns: &mut Vec<u64>, random: &mut Random) -> u64 {
+    fn choose_next_address(
+        block: &TranslationBlock,
+        returns: &mut Vec<u64>,
+        random: &mut PseudoRandom,
+    ) -> u64 {
         match block.exit {
-            BlockExit::Conditional => [block.next, block.target][random.below(2)],
-            BlockExit::Repeat => [block.next, block.last][random.below(2)],
+            BlockExit::Conditional => [block.next, block.target][random.random_below(2)],
+            BlockExit::Repeat => [block.next, block.last][random.random_below(2)],
             BlockExit::Return => match returns.pop() {
-                Some(ip) if random.below(10) > 0 => ip,
+                Some(ip) if random.random_below(10) > 0 => ip,
                 _ => 0x1000,
             },
             BlockExit::Call => {
@@ -279,14 +283,14 @@ mod tests {
         let at = |ip| *kept.iter().find(|block| block.start == ip).unwrap();
         let branches = ctl::USER | ctl::BRANCH_EN;
         for ctl in [branches, branches | ctl::TSC_EN | ctl::DIS_RETC] {
-            let mut random = Random(0x9E37_79B9_7F4A_7C15);
-            let [mut slow, mut fast] = [0; 2].map(|_| thread(at(0x1000), ctl));
+            let mut random = PseudoRandom(0x9E37_79B9_7F4A_7C15);
+            let [mut slow, mut fast] = [0; 2].map(|_| test_thread(at(0x1000), ctl));
             let (mut returns, mut together) = (Vec::new(), 0);
             for _ in 0..300 {
                 let mut entries = Vec::new();
-                for _ in 0..1 + random.below(800) {
-                    let next = at(go_on(slow.block, &mut returns, &mut random));
-                    at_once(&mut slow, next);
+                for _ in 0..1 + random.random_below(800) {
+                    let next = at(choose_next_address(slow.block, &mut returns, &mut random));
+                    follow_blocks_at_once(&mut slow, next);
                     let number = next.ring_id.load(Ordering::Relaxed);
                     // SAFETY: it is one word.
                     entries.push(unsafe { std::mem::transmute::<u32, BlockId>(number) });
@@ -294,16 +298,16 @@ mod tests {
                 let mut index = 0;
                 loop {
                     let from = index;
-                    index = fast.follow_block_ids(&entries, from, BlockArena::get());
+                    index = fast.follow_block_ids(&entries, from, BlockArena::load_block_arena());
                     together += index - from;
                     let Some(&entry) = entries.get(index) else {
                         break;
                     };
-                    let next = BlockArena::get().block(entry);
+                    let next = BlockArena::load_block_arena().block_of_id(entry);
                     if fast.follow_almost_quietly(next) {
                         fast.block = next;
                     } else {
-                        at_once(&mut fast, next);
+                        follow_blocks_at_once(&mut fast, next);
                     }
                     index += 1;
                 }
@@ -316,8 +320,8 @@ mod tests {
                     thread.sync_unit_clock();
                     thread.update_quiet_limit();
                 }
-                assert_eq!(fast.unit.output(), slow.unit.output());
-                let waits = |thread: &Thread| {
+                assert_eq!(fast.unit.untaken_output(), slow.unit.untaken_output());
+                let waits = |thread: &RecordedThread| {
                     let state = thread.unit.save_state();
                     (state.core.tnt, state.ret_stack.clone())
                 };

@@ -78,7 +78,7 @@ impl ThreadCounters {
 mod tests {
     use super::*;
 
-    fn counted(work: impl FnOnce(&ThreadCounters)) -> [[u64; 2]; 3] {
+    fn counts_after(work: impl FnOnce(&ThreadCounters)) -> [[u64; 2]; 3] {
         let cells: [Counter; 3] = Default::default();
         // SAFETY: the numbers below are less than three, and it is used no longer than the cells.
         work(&unsafe { ThreadCounters::new(cells.as_ptr(), |_, count| count) });
@@ -89,7 +89,7 @@ mod tests {
     fn conditional_branch_counts_each_way() {
         // je .+2
         let block = TranslationBlock::new(0x1000, &[2], &[0x74, 0x02], false);
-        let found = counted(|counters| {
+        let found = counts_after(|counters| {
             counters.count_block(&block, 0x1002);
             counters.count_block(&block, 0x1004);
             counters.count_block(&block, 0x1004);
@@ -101,7 +101,7 @@ mod tests {
     fn iterations_and_partial_blocks_count_separately() {
         // nop; nop; rep movsb
         let block = TranslationBlock::new(0x1000, &[1, 1, 2], &[0x90, 0x90, 0xf3, 0xa4], false);
-        let found = counted(|counters| {
+        let found = counts_after(|counters| {
             counters.count_part(&block, 2);
             counters.count_block(&block, 0x1004);
             counters.count_part(&block, 1);

@@ -6,23 +6,23 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rtit_unit::Unit;
+use rtit_unit::TraceUnit;
 
 use crate::fatal_error::exit_with_error;
 use crate::interface::guest_state::CpuState;
-use crate::thread::executed_path::{ExecutedPath, StepTracker, TruthSource};
+use crate::thread::executed_path::{ExecutedPath, ExecutedPathSource, StepTracker};
 use crate::thread::path_memo::PathMemo;
 use crate::thread::thread_counters::ThreadCounters;
 use crate::thread::translation_block::{BlockExit, InstructionStep, TranslationBlock, OUTSIDE};
 
-/// `Thread::attention`: code has changed; switch tracing off and on before the next instruction.
+/// `RecordedThread::attention`: code has changed; switch tracing off and on before the next instruction.
 pub(crate) const ATTEND_SWITCH: u32 = 1;
-/// `Thread::attention`: the process ends; stop.
+/// `RecordedThread::attention`: the process ends; stop.
 pub(crate) const ATTEND_STOP: u32 = 2;
-/// `Thread::attention`: the phase of the recording window has changed, or is about to.
+/// `RecordedThread::attention`: the phase of the recording window has changed, or is about to.
 pub(crate) const ATTEND_EDGE: u32 = 4;
 
-/// `Thread::mode`: in user code.
+/// `RecordedThread::mode`: in user code.
 pub(crate) const MODE_USER: u32 = 0;
 /// In a system call: another thread may change this to `MODE_CLAIMED`.
 pub(crate) const MODE_KERNEL: u32 = 1;
@@ -38,7 +38,7 @@ pub(crate) const CHECK_INTERVAL: u64 = 8192;
 /// What the recording needs from each thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadOptions {
-    pub(crate) truth: TruthSource,
+    pub(crate) truth: ExecutedPathSource,
     /// Minimum number of instructions in a run of the executed path.
     pub(crate) min_run: u32,
     /// The recorder keeps only the last packets.
@@ -48,7 +48,7 @@ pub(crate) struct ThreadOptions {
 
 /// Called when the first so many instructions of the current block have retired and the clock reaches `next_check`.
 /// Advances both. Returns how many of the instructions have been added to the path.
-pub(crate) type PeriodicCheck = fn(&mut Thread, u32) -> u32;
+pub(crate) type PeriodicCheck = fn(&mut RecordedThread, u32) -> u32;
 
 /// The state that a thread keeps over an exec.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ pub(crate) struct PendingSyscall {
 
 /// The fields that each block needs come first, in one cache line.
 #[repr(C, align(64))]
-pub(crate) struct Thread {
+pub(crate) struct RecordedThread {
     /// The current block; `OUTSIDE` if the thread runs no user code.
     pub(crate) block: &'static TranslationBlock,
     /// Instructions retired before the current block, plus waiting time (`clock_raises`). Other threads read it.
@@ -85,12 +85,12 @@ pub(crate) struct Thread {
     pub(super) quiet_until: u64,
     /// Empty unless blocks are counted.
     pub(crate) counters: ThreadCounters,
-    pub(crate) truth: TruthSource,
+    pub(crate) truth: ExecutedPathSource,
     pub(crate) next_check: u64,
     /// Conditional and indirect branches, returns and far transfers.
     pub(crate) branches: u64,
     pub(crate) path: ExecutedPath,
-    pub(crate) unit: Unit,
+    pub(crate) unit: TraceUnit,
     pub(crate) mode: AtomicU32,
     pub(crate) cpu: CpuState,
     pub(crate) tid: u32,
@@ -110,15 +110,15 @@ pub(crate) struct Thread {
     pub(super) memo: PathMemo,
 }
 
-impl Thread {
+impl RecordedThread {
     pub(crate) fn new(
         wanted: ThreadOptions,
         window: WindowPosition,
-        unit: Unit,
+        unit: TraceUnit,
         cpu: CpuState,
         tid: u32,
-    ) -> Thread {
-        Thread {
+    ) -> RecordedThread {
+        RecordedThread {
             block: &OUTSIDE,
             clock: AtomicU64::new(0),
             attention: AtomicU32::new(0),
@@ -169,7 +169,7 @@ impl Thread {
         let now = was.max(clock);
         self.clock_raises += now - was;
         self.clock.store(now, Ordering::Relaxed);
-        if self.unit.wait_until(now).is_err() {
+        if self.unit.advance_clock_until(now).is_err() {
             clock_left_its_range();
         }
     }
@@ -195,7 +195,7 @@ impl Thread {
         }
     }
 
-    pub(crate) fn is_outside(&self) -> bool {
+    pub(crate) fn is_outside_user_code(&self) -> bool {
         self.block.exit == BlockExit::Out
     }
 
@@ -304,7 +304,7 @@ impl WindowPosition {
         }
     }
 
-    pub(crate) fn is_traced(&self) -> bool {
+    pub(crate) fn is_inside_window(&self) -> bool {
         self.phase == TRACED && !self.stopped
     }
 

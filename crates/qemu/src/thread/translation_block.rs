@@ -2,14 +2,14 @@
 //!
 //! QEMU translates straight code up to a branch, a page end or an instruction limit. A block may be interrupted: by a
 //! fault, or because QEMU needs exact state for an instruction, which it then runs as a block of its own. A block of
-//! one instruction may therefore be the rest of a longer one; `SINGLE_INSTRUCTION` marks them, and `is_broken_off_by`
-//! decides.
+//! one instruction may therefore be the rest of a longer one; `SINGLE_INSTRUCTION` marks them, and
+//! `is_interrupted_inside` decides.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use rtit_truth::hash;
-use rtit_x86::{InstructionClass, Mode};
+use rtit_x86::{CodeMode, InstructionClass};
 
 const PAGE: u64 = 4096;
 /// The vsyscall page. The kernel carries out calls into it; QEMU makes a block of one byte of each.
@@ -151,7 +151,7 @@ impl TranslationBlock {
 
     /// Creates a block of instructions of these sizes and bytes. QEMU may list one more than it executes.
     pub(crate) fn new(start: u64, sizes: &[usize], code: &[u8], steps: bool) -> TranslationBlock {
-        let count = executed_count(start, sizes);
+        let count = executed_instruction_count(start, sizes);
         let mut offsets = Vec::with_capacity(count);
         let mut at = 0usize;
         let mut hash = 0;
@@ -163,10 +163,12 @@ impl TranslationBlock {
         let last_offset = offsets.last().map_or(0, |&offset| usize::from(offset));
         let last = start.wrapping_add(last_offset as u64);
         let bytes = code.get(last_offset..at).unwrap_or_default();
-        let decoded = rtit_x86::decode(bytes, last, Mode::Bits64).ok();
-        let exit = decoded.as_ref().map_or(BlockExit::Fall, exit_of);
+        let decoded = rtit_x86::decode(bytes, last, CodeMode::Bits64).ok();
+        let exit = decoded
+            .as_ref()
+            .map_or(BlockExit::Fall, block_exit_of_instruction);
         let code = code.get(..at).unwrap_or_default();
-        let first_refused = first_refused(start, &offsets, code);
+        let first_refused = first_undecodable_instruction(start, &offsets, code);
         // How it continues after that instruction is unknown.
         let exit = if first_refused < count as u32 {
             BlockExit::Unsupported
@@ -254,7 +256,7 @@ impl TranslationBlock {
         )
     }
 
-    pub(crate) fn add_marks(&self, mark: u8) {
+    pub(crate) fn add_mark_bits(&self, mark: u8) {
         self.marks.fetch_or(mark, Ordering::Relaxed);
         self.quiet_start.store(HAS_MARKS, Ordering::Relaxed);
         self.leave_ring_path();
@@ -288,7 +290,7 @@ impl TranslationBlock {
     }
 
     /// Returns the index of the instruction at `ip`.
-    pub(crate) fn index_of(&self, ip: u64) -> Option<u32> {
+    pub(crate) fn instruction_index_at(&self, ip: u64) -> Option<u32> {
         let offset = u16::try_from(ip.wrapping_sub(self.start)).ok()?;
         self.offsets
             .binary_search(&offset)
@@ -317,7 +319,7 @@ impl TranslationBlock {
     }
 
     /// Returns whether user code can continue at `ip` after this block.
-    pub(crate) fn may_reach(&self, ip: u64) -> bool {
+    pub(crate) fn may_continue_at(&self, ip: u64) -> bool {
         match self.exit {
             BlockExit::Fall | BlockExit::Repeat => ip == self.next,
             BlockExit::Conditional => ip == self.next || ip == self.target,
@@ -336,15 +338,15 @@ impl TranslationBlock {
 /// Returns whether `next` is one of the instructions of `block`, which was interrupted there. A branch into the middle
 /// of an instruction is no interruption.
 #[inline(always)]
-pub(super) fn is_broken_off_by(block: &TranslationBlock, next: &TranslationBlock) -> bool {
+pub(super) fn is_interrupted_inside(block: &TranslationBlock, next: &TranslationBlock) -> bool {
     next.instructions == 1
         && next.start.wrapping_sub(block.start) < block.last.wrapping_sub(block.start)
-        && block.index_of(next.start).is_some()
+        && block.instruction_index_at(next.start).is_some()
 }
 
 /// Returns the number of instructions that the block executes. QEMU up to 10 also lists an instruction that it has
 /// taken back because it crosses a page and is not the first.
-fn executed_count(start: u64, sizes: &[usize]) -> usize {
+fn executed_instruction_count(start: u64, sizes: &[usize]) -> usize {
     let total: usize = sizes.iter().sum();
     let end = start.wrapping_add(total as u64).wrapping_sub(1);
     if sizes.len() > 1 && start / PAGE != end / PAGE {
@@ -357,25 +359,28 @@ fn executed_count(start: u64, sizes: &[usize]) -> usize {
 
 /// Returns the index of the first instruction that a decoder does not decode as QEMU does: QEMU runs some that
 /// processors refuse (LOCK where it is not allowed, reserved encodings of 8FH, C6H, C7H).
-fn first_refused(start: u64, offsets: &[u16], code: &[u8]) -> u32 {
+fn first_undecodable_instruction(start: u64, offsets: &[u16], code: &[u8]) -> u32 {
     let ends = offsets.iter().skip(1).map(|&offset| usize::from(offset));
     let ends = ends.chain([code.len()]);
     let known = |(&offset, end): (&u16, usize)| {
         let from = usize::from(offset);
         let bytes = code.get(from..end).unwrap_or_default();
-        let found = rtit_x86::decode(bytes, start.wrapping_add(from as u64), Mode::Bits64);
+        let found = rtit_x86::decode(bytes, start.wrapping_add(from as u64), CodeMode::Bits64);
         found.is_ok_and(|found| {
             let whole = usize::from(found.length) == bytes.len();
             whole
                 && (end == code.len()
-                    || matches!(exit_of(&found), BlockExit::Fall | BlockExit::Repeat))
+                    || matches!(
+                        block_exit_of_instruction(&found),
+                        BlockExit::Fall | BlockExit::Repeat
+                    ))
         })
     };
     let unknown = offsets.iter().zip(ends).position(|part| !known(part));
     unknown.unwrap_or(offsets.len()) as u32
 }
 
-fn exit_of(instruction: &rtit_x86::Instruction) -> BlockExit {
+fn block_exit_of_instruction(instruction: &rtit_x86::Instruction) -> BlockExit {
     match instruction.class {
         InstructionClass::Conditional => BlockExit::Conditional,
         InstructionClass::Jump => BlockExit::Jump,
@@ -407,11 +412,15 @@ mod tests {
         );
         assert_eq!(block.exit, BlockExit::Conditional);
         assert_eq!(
-            [0x1000, 0x1001, 0x1002, 0x1003].map(|ip| block.index_of(ip)),
+            [0x1000, 0x1001, 0x1002, 0x1003].map(|ip| block.instruction_index_at(ip)),
             [Some(0), Some(1), None, Some(2)]
         );
         assert_eq!(block.hash_of_range(0..3), block.hash);
-        assert!(block.may_reach(0x1005) && block.may_reach(0x1007) && !block.may_reach(0x1000));
+        assert!(
+            block.may_continue_at(0x1005)
+                && block.may_continue_at(0x1007)
+                && !block.may_continue_at(0x1000)
+        );
     }
 
     #[test]
@@ -451,7 +460,7 @@ mod tests {
         assert_eq!(block.target, 0x1002);
         let alone = |start| TranslationBlock::new(start, &[1], &[0x90], false);
         let broken_off =
-            [0x1001, 0x1002, 0x1006].map(|start| is_broken_off_by(&block, &alone(start)));
+            [0x1001, 0x1002, 0x1006].map(|start| is_interrupted_inside(&block, &alone(start)));
         assert_eq!(broken_off, [true, false, false]);
     }
 

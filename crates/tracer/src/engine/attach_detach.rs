@@ -20,7 +20,9 @@ use rtit_events::{flag, ResumeReason};
 use crate::address_space::{executable_mappings, AddressSpace};
 use crate::engine::event_loop::TracingEngine;
 use crate::engine::instruction_steps;
-use crate::engine::syscalls::{failed_by_stop, restart_call, syscall_from_registers, RESTARTS};
+use crate::engine::syscalls::{
+    failed_by_tracer_stop, restart_interrupted_syscall, syscall_from_registers, RESTARTS,
+};
 use crate::event_stream::TracerState;
 use crate::ptrace::{self, trap, Registers, ResumeMode, StopStatus, WaitResult};
 use crate::task::{TaskPosition, TracedTask};
@@ -46,7 +48,7 @@ pub(crate) fn trace_attached(
             shared,
             truth,
             pids.first().copied().unwrap_or(0),
-            instruction_steps::breakpoints_work(),
+            instruction_steps::do_hardware_breakpoints_work(),
         )
     };
     match engine.attach_to_processes(pids) {
@@ -93,7 +95,7 @@ impl TracingEngine<'_> {
         while missing(self) && begin.elapsed() < ATTACH_TIMEOUT {
             match ptrace::poll_for_stop() {
                 Ok(WaitResult::Status(tid, _)) if Some(tid) == self.control_watcher => {
-                    self.shared.kill_all()
+                    self.shared.kill_all_processes()
                 }
                 Ok(WaitResult::Status(tid, status)) => {
                     self.early.entry(tid).or_default().push(status)
@@ -116,7 +118,7 @@ impl TracingEngine<'_> {
             task.trap_ignored = Rc::clone(&ignored);
             let parent_process = if parent == 0 { 0 } else { pid };
             self.announce_thread(&mut task, parent, parent_process, parent != 0);
-            self.write_name(&task, false);
+            self.write_thread_name(&task, false);
             if parent == 0 {
                 let changes = space.borrow_mut().reread_mappings(tid);
                 self.report_changes(&mut task, changes);
@@ -141,7 +143,7 @@ impl TracingEngine<'_> {
         status: StopStatus,
     ) -> io::Result<()> {
         let mut registers = ptrace::read_registers(task.tid)?;
-        task.trap_blocked = ptrace::unblock_trap(task.tid)?;
+        task.trap_blocked = ptrace::unblock_sigtrap(task.tid)?;
         let in_call = registers.orig_rax as i64 >= 0;
         task.reentry = Some(if in_call {
             ResumeReason::SystemCall
@@ -155,8 +157,8 @@ impl TracingEngine<'_> {
                 _
             )
         );
-        if in_call && failed_by_stop(&registers) {
-            restart_call(task.tid, &mut registers)?;
+        if in_call && failed_by_tracer_stop(&registers) {
+            restart_interrupted_syscall(task.tid, &mut registers)?;
         }
         let restarts = RESTARTS.contains(&(registers.rax as i64));
         if !in_call || !(restarts || starts_another) {
@@ -165,7 +167,7 @@ impl TracingEngine<'_> {
         }
         // Both system call instructions have two bytes.
         let call = syscall_from_registers(
-            self.fetch_next(task, registers.rip.wrapping_sub(2), &registers, 0),
+            self.fetch_next_instruction(task, registers.rip.wrapping_sub(2), &registers, 0),
             &registers,
         );
         task.position = if starts_another {
@@ -195,7 +197,7 @@ fn seize_process(pid: pid_t) -> Result<Vec<pid_t>, Error> {
             if !known.insert(tid) {
                 continue;
             }
-            match ptrace::seize_running(tid) {
+            match ptrace::seize_running_thread(tid) {
                 Ok(()) => {
                     seized.push(tid);
                     grew = true;
@@ -204,7 +206,7 @@ fn seize_process(pid: pid_t) -> Result<Vec<pid_t>, Error> {
                 }
                 // It has ended, or a traced thread has just started it and will report it.
                 Err(_) if procfs::has_ended(tid) => {}
-                Err(_) if procfs::seccomp_and_tracer(tid).1 == tracer as u32 => {}
+                Err(_) if procfs::seccomp_filter_and_tracer(tid).1 == tracer as u32 => {}
                 Err(error) => {
                     return Err(Error::Attach {
                         why: error::explain_attach_error(pid, &error),
@@ -229,12 +231,12 @@ impl TracingEngine<'_> {
     /// Follows attached threads until they have ended or been detached.
     pub(super) fn run_attached_loop(&mut self) {
         while !self.tasks.is_empty() {
-            if self.shared.is_killed() {
-                self.interrupt_all();
+            if self.shared.are_processes_killed() {
+                self.interrupt_all_threads();
             }
             let found = match self.detaching {
                 Some(since) => {
-                    if self.may_stop_waiting(since) {
+                    if self.may_stop_waiting_for_threads(since) {
                         break;
                     }
                     ptrace::poll_for_stop()
@@ -246,7 +248,7 @@ impl TracingEngine<'_> {
             };
             match found {
                 Ok(WaitResult::Status(tid, _)) if Some(tid) == self.control_watcher => {
-                    self.interrupt_all()
+                    self.interrupt_all_threads()
                 }
                 Ok(WaitResult::Status(tid, status)) => {
                     self.on_status(tid, status);
@@ -258,12 +260,12 @@ impl TracingEngine<'_> {
         }
         // The kernel detaches from the rest when this process ends; none of them is under a step.
         for (_, mut task) in std::mem::take(&mut self.tasks) {
-            self.end_detached(&mut task);
+            self.end_detached_thread(&mut task);
         }
     }
 
     /// Makes every thread stop once more.
-    fn interrupt_all(&mut self) {
+    fn interrupt_all_threads(&mut self) {
         if self.detaching.is_some() {
             return;
         }
@@ -275,7 +277,7 @@ impl TracingEngine<'_> {
     }
 
     /// Returns whether waiting longer gains nothing. A thread under a step is always waited for.
-    fn may_stop_waiting(&self, since: Instant) -> bool {
+    fn may_stop_waiting_for_threads(&self, since: Instant) -> bool {
         let mut left = self.tasks.values();
         let late = since.elapsed() >= DETACH_TIMEOUT;
         left.all(|task| match task.position {
@@ -287,12 +289,12 @@ impl TracingEngine<'_> {
 
     /// Detaches from a stopped thread and delivers `signal` unless 0.
     pub(super) fn detach_task(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<()> {
-        if signal == 0 && ptrace::trap_is_pending(task.tid)? {
+        if signal == 0 && ptrace::is_step_trap_pending(task.tid)? {
             // Its step has ended, and its next stop is for the trap, before it runs.
             return ptrace::resume_thread(task.tid, ResumeMode::Free, 0);
         }
-        self.restore_signals(task)?;
-        self.end_detached(task);
+        self.restore_hidden_signals(task)?;
+        self.end_detached_thread(task);
         task.detached = true;
         if task.tid == task.pid {
             self.shared.remove_process(task.pid);
@@ -301,11 +303,11 @@ impl TracingEngine<'_> {
     }
 
     /// Tells the kernel what was hidden from it: that SIGTRAP is blocked, and delayed signals.
-    pub(super) fn restore_signals(&mut self, task: &mut TracedTask) -> io::Result<()> {
+    pub(super) fn restore_hidden_signals(&mut self, task: &mut TracedTask) -> io::Result<()> {
         if std::mem::take(&mut task.trap_blocked) {
-            ptrace::block_trap(task.tid)?;
+            ptrace::block_sigtrap(task.tid)?;
         }
-        self.take_process_trap(task);
+        self.take_sigtrap_of_process(task);
         let trap = task.trap.take().map(|trap| trap.info);
         let held = task.deferred.take().map(|held| held.info);
         for info in trap.into_iter().chain(held) {
@@ -314,9 +316,9 @@ impl TracingEngine<'_> {
         Ok(())
     }
 
-    fn end_detached(&mut self, task: &mut TracedTask) {
+    fn end_detached_thread(&mut self, task: &mut TracedTask) {
         self.leave_context(task, 0);
-        self.end_thread(task, 0, flag::EXIT_DETACHED);
+        self.end_thread_trace(task, 0, flag::EXIT_DETACHED);
     }
 }
 
@@ -331,14 +333,14 @@ const LOOKED_AT: u64 = 1 << 20;
 const OTHER_STOPS: usize = 64;
 
 /// Returns whether the kernel has dropped the ignoring of SIGTRAP.
-pub(super) fn is_ignore_lost(task: &TracedTask) -> bool {
+pub(super) fn is_ignored_sigtrap_lost(task: &TracedTask) -> bool {
     task.trap_ignored.get() && !procfs::ignores_signal(task.tid, libc::SIGTRAP)
 }
 
 impl TracingEngine<'_> {
     /// Handles a SIGTRAP of an untraced thread: the kernel does not know that it is ignored.
     pub(super) fn on_untraced_sigtrap(&mut self, task: &mut TracedTask) -> io::Result<()> {
-        match ptrace::signal_code(task.tid)? {
+        match ptrace::signal_code_of_stop(task.tid)? {
             // An instruction caused it, which ends a process that ignores it.
             trap::KERNEL | trap::BREAKPOINT => self.resume_task(task, libc::SIGTRAP),
             _ => self.resume_task(task, 0),
@@ -346,12 +348,12 @@ impl TracingEngine<'_> {
     }
 
     /// Restores the ignoring in a thread that has been asked to stop and will be detached.
-    pub(super) fn ignore_again(&mut self, task: &mut TracedTask) -> io::Result<()> {
-        if !is_ignore_lost(task) || ptrace::trap_is_pending(task.tid)? {
+    pub(super) fn ignore_sigtrap_again(&mut self, task: &mut TracedTask) -> io::Result<()> {
+        if !is_ignored_sigtrap_lost(task) || ptrace::is_step_trap_pending(task.tid)? {
             return Ok(());
         }
-        let text = match self.inject_ignore_call(task) {
-            Ok(()) if !is_ignore_lost(task) => return Ok(()),
+        let text = match self.inject_sigaction_that_ignores_sigtrap(task) {
+            Ok(()) if !is_ignored_sigtrap_lost(task) => return Ok(()),
             Ok(()) => "its call failed".to_owned(),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
             Err(error) => error.to_string(),
@@ -368,16 +370,16 @@ impl TracingEngine<'_> {
         Ok(())
     }
 
-    fn inject_ignore_call(&mut self, task: &TracedTask) -> io::Result<()> {
+    fn inject_sigaction_that_ignores_sigtrap(&mut self, task: &TracedTask) -> io::Result<()> {
         let tid = task.tid;
         let registers = ptrace::read_registers(tid)?;
-        if !ptrace::is_64_bit(&registers) {
+        if !ptrace::runs_64_bit_code(&registers) {
             return Err(io::Error::other("it runs 32-bit code"));
         }
-        if procfs::seccomp_and_tracer(tid).0 {
+        if procfs::seccomp_filter_and_tracer(tid).0 {
             return Err(io::Error::other("a seccomp filter looks at its calls"));
         }
-        let call = find_syscall(tid)
+        let call = find_syscall_instruction(tid)
             .ok_or_else(|| io::Error::other("its code has no SYSCALL that can be seen"))?;
         let action_at = registers.rsp.wrapping_sub(BELOW_STACK) & !15;
         let mut kept = [0; 32];
@@ -389,7 +391,7 @@ impl TracingEngine<'_> {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         ptrace::write_bytes(tid, action_at, &action)?;
-        let mask = ptrace::signal_mask(tid)?;
+        let mask = ptrace::read_signal_mask(tid)?;
         // If blocked, the SIGSYS of a refused call would lose its handler.
         ptrace::set_signal_mask(tid, !(1 << (libc::SIGSYS - 1)))?;
         ptrace::write_registers(
@@ -407,15 +409,15 @@ impl TracingEngine<'_> {
         )?;
         let mut signals = Vec::new();
         let at_call = |status| status == StopStatus::Syscall;
-        let made = self.resume_until(tid, ResumeMode::UntilSyscall, at_call, &mut signals)?
-            && self.resume_until(tid, ResumeMode::UntilSyscall, at_call, &mut signals)?;
+        let made = self.resume_until_stop(tid, ResumeMode::UntilSyscall, at_call, &mut signals)?
+            && self.resume_until_stop(tid, ResumeMode::UntilSyscall, at_call, &mut signals)?;
         ptrace::write_bytes(tid, action_at, &kept)?;
         ptrace::write_registers(tid, &registers)?;
         ptrace::set_signal_mask(tid, mask)?;
         // At a stop before signal delivery, the kernel itself repeats an interrupted call or fails it.
         ptrace::interrupt_thread(tid)?;
         let at_stop = |status| matches!(status, StopStatus::Event(libc::PTRACE_EVENT_STOP, _));
-        self.resume_until(tid, ResumeMode::Free, at_stop, &mut signals)?;
+        self.resume_until_stop(tid, ResumeMode::Free, at_stop, &mut signals)?;
         for signal in signals {
             ptrace::send_signal(task.pid, tid, signal)?;
         }
@@ -428,7 +430,7 @@ impl TracingEngine<'_> {
     }
 
     /// Resumes the thread until a stop of this kind; collects the signals before it.
-    fn resume_until(
+    fn resume_until_stop(
         &mut self,
         tid: libc::pid_t,
         how: ResumeMode,
@@ -444,7 +446,7 @@ impl TracingEngine<'_> {
                 _ if wanted(status) => return Ok(true),
                 // The kernel's own: the call is refused (PR_SET_SYSCALL_USER_DISPATCH), and the code after it must not
                 // run.
-                StopStatus::Signal(libc::SIGSYS) if ptrace::signal_code(tid)? > 0 => {
+                StopStatus::Signal(libc::SIGSYS) if ptrace::signal_code_of_stop(tid)? > 0 => {
                     return Ok(false)
                 }
                 StopStatus::Signal(signal) => signals.push(signal),
@@ -462,7 +464,7 @@ impl TracingEngine<'_> {
 }
 
 /// Finds a SYSCALL instruction in the code of the process; the vDSO has one.
-fn find_syscall(tid: libc::pid_t) -> Option<u64> {
+fn find_syscall_instruction(tid: libc::pid_t) -> Option<u64> {
     let mut mappings = executable_mappings(tid)?;
     mappings.sort_by_key(|mapping| mapping.path != b"[vdso]");
     mappings.iter().find_map(|mapping| {

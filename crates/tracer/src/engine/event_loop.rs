@@ -32,8 +32,8 @@ use rtit_events::{flag, EventKind, Record, ResumeReason};
 use rtit_x86::InstructionClass;
 
 use crate::address_space::AddressSpace;
-use crate::engine::attach_detach::is_ignore_lost;
-use crate::engine::signal_stops::hide_trap;
+use crate::engine::attach_detach::is_ignored_sigtrap_lost;
+use crate::engine::signal_stops::hide_blocked_sigtrap;
 use crate::event_stream::TracerState;
 use crate::ptrace::{self, ResumeMode, StopStatus};
 use crate::task::{NextInstruction, TaskPosition, TracedTask};
@@ -131,7 +131,7 @@ impl RecordingWindow {
         self.edges[0].is_some()
     }
 
-    pub(super) fn is_used(&self) -> bool {
+    pub(super) fn has_edges(&self) -> bool {
         self.edges != [None, None]
     }
 }
@@ -146,7 +146,7 @@ impl TracingEngine<'_> {
         self.tasks.insert(root, task);
         self.handle_error(root, result);
         loop {
-            if self.shared.is_killed() {
+            if self.shared.are_processes_killed() {
                 self.kill_everything();
             }
             match ptrace::wait_for_stop(-1) {
@@ -213,7 +213,7 @@ impl TracingEngine<'_> {
                     None => "the program is killed",
                 };
                 self.emit_warning(tid, &format!("ptrace: {error}; {end}"));
-                self.shared.kill_all();
+                self.shared.kill_all_processes();
             }
         }
     }
@@ -222,7 +222,7 @@ impl TracingEngine<'_> {
         if task.breakpoint_set {
             self.clear_breakpoint(task)?;
         }
-        hide_trap(task)?;
+        hide_blocked_sigtrap(task)?;
         if matches!(task.position, TaskPosition::Attaching) {
             self.on_first_stop(task, status)?;
         }
@@ -241,7 +241,7 @@ impl TracingEngine<'_> {
                     self.begin_thread(task)?;
                 }
                 if self.detaching.is_some() {
-                    self.ignore_again(task)?;
+                    self.ignore_sigtrap_again(task)?;
                 }
                 self.resume_task(task, 0)
             }
@@ -249,13 +249,13 @@ impl TracingEngine<'_> {
                 self.leave_context(task, signal);
                 match self.detaching {
                     Some(_) => {
-                        self.ignore_again(task)?;
+                        self.ignore_sigtrap_again(task)?;
                         self.detach_task(task, 0)
                     }
                     None => ptrace::resume_thread(task.tid, ResumeMode::Listen, 0),
                 }
             }
-            StopStatus::Signal(libc::SIGTRAP) if !task.traced && is_ignore_lost(task) => {
+            StopStatus::Signal(libc::SIGTRAP) if !task.traced && is_ignored_sigtrap_lost(task) => {
                 self.on_untraced_sigtrap(task)
             }
             StopStatus::Signal(signal) if !task.traced => self.resume_task(task, signal),
@@ -273,7 +273,7 @@ impl TracingEngine<'_> {
             return;
         }
         self.killing = true;
-        self.shared.kill_all();
+        self.shared.kill_all_processes();
         for (&tid, statuses) in &self.early {
             if !statuses
                 .iter()
@@ -292,10 +292,10 @@ impl TracingEngine<'_> {
         if self.detaching.is_some()
             && !matches!(task.position, TaskPosition::Exiting if task.traced)
         {
-            if !is_ignore_lost(task) {
+            if !is_ignored_sigtrap_lost(task) {
                 return self.detach_task(task, signal);
             }
-            if signal == 0 && ptrace::trap_is_pending(task.tid)? {
+            if signal == 0 && ptrace::is_step_trap_pending(task.tid)? {
                 // First the trap of its step: a thread that has been asked to stop does so before any trap, again and
                 // again.
                 return ptrace::resume_thread(task.tid, ResumeMode::Free, 0);
@@ -305,11 +305,11 @@ impl TracingEngine<'_> {
         }
         // The end of a current call may need corrections.
         let in_user = matches!(task.position, TaskPosition::User(_));
-        if task.traced && in_user && self.shared.is_released() {
+        if task.traced && in_user && self.shared.are_threads_released() {
             self.release_task(task);
         }
         if task.traced && task.trap_blocked && signal == 0 {
-            self.expose_trap(task)?;
+            self.expose_blocked_sigtrap(task)?;
         }
         let caught = signal != 0 && task.delivered.is_some_and(|injected| injected.caught);
         let how = match &task.position {
@@ -319,7 +319,9 @@ impl TracingEngine<'_> {
             // A step shows the first instruction of a handler; the entry of a repeated call must be seen.
             TaskPosition::Kernel(_) | TaskPosition::Restart(_) if caught => ResumeMode::Step,
             TaskPosition::Kernel(_) | TaskPosition::Restart(_) => ResumeMode::UntilSyscall,
-            TaskPosition::User(next) if !caught && enters_kernel(next) => ResumeMode::UntilSyscall,
+            TaskPosition::User(next) if !caught && instruction_enters_kernel(next) => {
+                ResumeMode::UntilSyscall
+            }
             TaskPosition::User(next) if signal == 0 => {
                 let next = next.clone();
                 self.choose_resume_mode(task, &next)
@@ -332,7 +334,7 @@ impl TracingEngine<'_> {
 
 /// Returns whether the instruction enters the kernel. A step over it would leave the trap flag in R11, and show the
 /// call only at its end.
-fn enters_kernel(next: &NextInstruction) -> bool {
+fn instruction_enters_kernel(next: &NextInstruction) -> bool {
     match next.instruction.map(|instruction| instruction.class) {
         Some(InstructionClass::Syscall) => true,
         Some(InstructionClass::SoftwareInterrupt) => next.vector == 0x80,
@@ -348,7 +350,7 @@ impl TracingEngine<'_> {
     pub(super) fn emit_with_blob(&mut self, mut record: Record, blob: Option<Vec<u8>>) {
         record.clock = self.clock;
         if !self.shared.stream.push_record(record, blob) {
-            self.shared.kill_all();
+            self.shared.kill_all_processes();
         }
     }
 
@@ -397,7 +399,7 @@ impl TracingEngine<'_> {
 
     /// Takes the thread out of context before its next instruction, for a signal.
     pub(super) fn leave_context(&mut self, task: &mut TracedTask, signal: i32) {
-        let Some(ip) = task.next().map(|next| next.ip) else {
+        let Some(ip) = task.next_instruction().map(|next| next.ip) else {
             return;
         };
         if task.reentry.is_some() {
@@ -481,12 +483,12 @@ impl TracingEngine<'_> {
 impl TracingEngine<'_> {
     /// Acts at edges before the thread retires the instruction at `ip`.
     pub(super) fn check_window_edges(&mut self, task: &mut TracedTask, ip: u64) {
-        if !self.window.is_used() {
+        if !self.window.has_edges() {
             return;
         }
         let due = match self.window.edges.get(self.window.phase) {
             Some(Some(WindowEdge::Code { path, offset, .. })) => {
-                task.space.borrow().address_of(path, *offset) == Some(ip)
+                task.space.borrow().address_of_file_offset(path, *offset) == Some(ip)
             }
             Some(Some(WindowEdge::After(count))) => self.clock >= *count,
             Some(Some(WindowEdge::AfterStart(count))) => self.clock - self.window.started >= *count,

@@ -9,7 +9,7 @@ use std::io;
 
 use libc::pid_t;
 use rtit_events::{flag, EventKind, Record, ResumeReason};
-use rtit_x86::{Instruction, InstructionClass, Mode, MAX_LENGTH};
+use rtit_x86::{CodeMode, Instruction, InstructionClass, MAX_LENGTH};
 
 use crate::address_space::VSYSCALL;
 use crate::engine::event_loop::TracingEngine;
@@ -22,10 +22,13 @@ const LONGEST_SHADOW: u32 = 2;
 impl TracingEngine<'_> {
     /// Sets the instruction at RIP as the thread's next one.
     pub(super) fn set_next_instruction(&mut self, task: &mut TracedTask, registers: &Registers) {
-        let next = self.fetch_next(task, registers.rip, registers, LONGEST_SHADOW);
+        let next = self.fetch_next_instruction(task, registers.rip, registers, LONGEST_SHADOW);
         // After POPF and IRET the flag is the one that they loaded. Later the kernel may show the one that steps need.
         let visible = registers.eflags & TRAP_FLAG != 0;
-        if task.next().is_some_and(|last| last.popped_flags) {
+        if task
+            .next_instruction()
+            .is_some_and(|last| last.popped_flags)
+        {
             task.popped_tf = visible;
         }
         task.program_steps = task.popped_tf && visible;
@@ -35,7 +38,7 @@ impl TracingEngine<'_> {
         }
     }
 
-    pub(super) fn fetch_next(
+    pub(super) fn fetch_next_instruction(
         &mut self,
         task: &mut TracedTask,
         ip: u64,
@@ -46,19 +49,24 @@ impl TracingEngine<'_> {
             ip,
             ..NextInstruction::default()
         };
-        let mode = if ptrace::is_64_bit(registers) {
-            Mode::Bits64
+        let mode = if ptrace::runs_64_bit_code(registers) {
+            CodeMode::Bits64
         } else {
-            if ptrace::is_custom_segment(registers) {
-                self.warn_of_segment(task);
+            if ptrace::is_custom_code_segment(registers) {
+                self.warn_of_custom_segment(task);
             }
             next.narrow = true;
-            Mode::Bits32
+            CodeMode::Bits32
         };
-        if mode == Mode::Bits64 && ip & !0xfff == VSYSCALL {
+        if mode == CodeMode::Bits64 && ip & !0xfff == VSYSCALL {
             next.emulated = true;
             if let (Some(back), 1..) = (ptrace::read_u64(task.tid, registers.rsp), depth) {
-                next.follow = Some(Box::new(self.fetch_next(task, back, registers, depth - 1)));
+                next.follow = Some(Box::new(self.fetch_next_instruction(
+                    task,
+                    back,
+                    registers,
+                    depth - 1,
+                )));
             }
             return next;
         }
@@ -82,7 +90,12 @@ impl TracingEngine<'_> {
                 next.count = registers.rcx;
             }
             if instruction.shadows && depth > 0 {
-                let follow = self.fetch_next(task, instruction.next(), registers, depth - 1);
+                let follow = self.fetch_next_instruction(
+                    task,
+                    instruction.next_address(),
+                    registers,
+                    depth - 1,
+                );
                 next.follow = Some(Box::new(follow));
             }
         }
@@ -95,7 +108,7 @@ impl TracingEngine<'_> {
         task: &mut TracedTask,
         registers: &Registers,
     ) -> io::Result<()> {
-        if self.retire_up_to(task, registers.rip) {
+        if self.retire_instructions_up_to(task, registers.rip) {
             self.clear_pushed_trap_flag(task, registers);
             self.set_next_instruction(task, registers);
         }
@@ -103,7 +116,7 @@ impl TracingEngine<'_> {
     }
 
     /// Accounts for the instructions from the thread's position up to `to`; false if the current one has not ended.
-    pub(super) fn retire_up_to(&mut self, task: &mut TracedTask, to: u64) -> bool {
+    pub(super) fn retire_instructions_up_to(&mut self, task: &mut TracedTask, to: u64) -> bool {
         let TaskPosition::User(mut next) =
             std::mem::replace(&mut task.position, TaskPosition::Exiting)
         else {
@@ -163,7 +176,7 @@ impl TracingEngine<'_> {
             self.retire_unknown(task, next.ip, to);
             return;
         };
-        let after = instruction.next();
+        let after = instruction.next_address();
         let mut record = Record {
             length: u16::from(instruction.length),
             ip: next.ip,
@@ -173,8 +186,8 @@ impl TracingEngine<'_> {
         };
         match instruction.class {
             InstructionClass::Conditional => {
-                let taken =
-                    to != after || instruction.target == after && is_taken(task.tid, &instruction);
+                let taken = to != after
+                    || instruction.target == after && was_branch_taken(task.tid, &instruction);
                 let known = !taken || to == instruction.target;
                 record.kind = EventKind::Conditional;
                 record.target = instruction.target;
@@ -206,8 +219,8 @@ impl TracingEngine<'_> {
             InstructionClass::FarTransfer => {
                 record.kind = EventKind::Far;
                 // It has ended: the registers show the new mode.
-                let narrow =
-                    ptrace::read_registers(task.tid).is_ok_and(|now| !ptrace::is_64_bit(&now));
+                let narrow = ptrace::read_registers(task.tid)
+                    .is_ok_and(|now| !ptrace::runs_64_bit_code(&now));
                 record.flags = if narrow { flag::FAR_TO_32_BIT } else { 0 };
             }
             InstructionClass::Syscall => {
@@ -268,7 +281,11 @@ impl TracingEngine<'_> {
 
     /// Clears the trap flag that PUSHF has stored under a step.
     fn clear_pushed_trap_flag(&mut self, task: &TracedTask, registers: &Registers) {
-        if task.program_steps || !task.next().is_some_and(|next| next.pushed_flags) {
+        if task.program_steps
+            || !task
+                .next_instruction()
+                .is_some_and(|next| next.pushed_flags)
+        {
             return;
         }
         // For all operand sizes the flag is in the second byte.
@@ -281,7 +298,7 @@ impl TracingEngine<'_> {
         }
     }
 
-    fn warn_of_segment(&mut self, task: &TracedTask) {
+    fn warn_of_custom_segment(&mut self, task: &TracedTask) {
         if !std::mem::replace(&mut self.warned.segment, true) {
             self.emit_warning(
                 task.tid,
@@ -292,7 +309,7 @@ impl TracingEngine<'_> {
 }
 
 /// Returns whether the branch just executed was taken. Such branches change no flags, and only LOOP changes RCX.
-pub(super) fn is_taken(tid: pid_t, instruction: &Instruction) -> bool {
+pub(super) fn was_branch_taken(tid: pid_t, instruction: &Instruction) -> bool {
     let mut bytes = [0u8; MAX_LENGTH];
     let length = usize::from(instruction.length);
     let count = ptrace::read_bytes(tid, instruction.ip, &mut bytes[..length]);
@@ -377,7 +394,7 @@ impl TracingEngine<'_> {
         if !worthwhile || !self.breakpoints || task.program_steps {
             return ResumeMode::Step;
         }
-        let set = ptrace::set_debug_register(task.tid, 0, instruction.next())
+        let set = ptrace::set_debug_register(task.tid, 0, instruction.next_address())
             .and_then(|()| ptrace::set_debug_register(task.tid, DR7, ENABLE));
         match set {
             Ok(()) => {
@@ -400,7 +417,7 @@ impl TracingEngine<'_> {
 /// Returns whether hardware breakpoints work: some virtual machines accept them and never stop.
 ///
 /// A child stops itself; a breakpoint at its next instruction must stop it again before it exits.
-pub(super) fn breakpoints_work() -> bool {
+pub(super) fn do_hardware_breakpoints_work() -> bool {
     // SAFETY: the child makes system calls only.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
@@ -413,7 +430,7 @@ pub(super) fn breakpoints_work() -> bool {
             libc::_exit(0);
         }
     }
-    let works = test_breakpoint(pid).unwrap_or(false);
+    let works = test_hardware_breakpoint(pid).unwrap_or(false);
     // SAFETY: the child has not been waited for to its end.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     while let Ok(Some((_, status))) = ptrace::wait_for_stop(pid) {
@@ -426,14 +443,14 @@ pub(super) fn breakpoints_work() -> bool {
     works
 }
 
-fn test_breakpoint(pid: pid_t) -> io::Result<bool> {
-    ptrace::seize(pid)?;
+fn test_hardware_breakpoint(pid: pid_t) -> io::Result<bool> {
+    ptrace::seize_new_child(pid)?;
     let mut set = false;
     while let Some((_, status)) = ptrace::wait_for_stop(pid)? {
         match status {
             StopStatus::Ended(_) | StopStatus::Event(libc::PTRACE_EVENT_EXIT, _) => break,
             StopStatus::Signal(libc::SIGTRAP) => {
-                return Ok(set && ptrace::signal_code(pid)? == ptrace::trap::HARDWARE);
+                return Ok(set && ptrace::signal_code_of_stop(pid)? == ptrace::trap::HARDWARE);
             }
             StopStatus::Signal(libc::SIGSTOP)
             | StopStatus::Event(libc::PTRACE_EVENT_STOP, libc::SIGSTOP)

@@ -11,7 +11,7 @@
 //! * A call that takes a pending signal (sigwait, read from a signalfd) gets the SIGTRAP put into the kernel's queue;
 //!   if the call does not take it, the signal comes back by a stop.
 //! * An instruction that traps by itself ends a program that blocks the signal: for that step the kernel must know
-//!   (`expose_trap`).
+//!   (`expose_blocked_sigtrap`).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -36,14 +36,14 @@ impl TracingEngine<'_> {
         let injected = task.delivered.take();
         // The trap flag was set before the instruction: then the trap is the program's, too.
         let own_steps = task.program_steps;
-        if injected.is_none() && is_plain_step(task, &registers) {
+        if injected.is_none() && is_step_of_plain_instruction(task, &registers) {
             self.on_step(task, &registers)?;
             return match own_steps {
                 true => self.deliver_signal(task, libc::SIGTRAP),
                 false => self.resume_after_step(task),
             };
         }
-        match ptrace::signal_code(task.tid)? {
+        match ptrace::signal_code_of_stop(task.tid)? {
             trap::STEP | trap::HARDWARE | trap::BREAKPOINT if self.is_int1(task) => {
                 self.on_software_interrupt(task, &registers);
                 self.deliver_signal(task, libc::SIGTRAP)
@@ -65,7 +65,7 @@ impl TracingEngine<'_> {
                     self.leave_context(task, injected.signal);
                 }
                 task.handler_start = task.retired;
-                hide_blocked_trap(task, &registers)?;
+                hide_blocked_sigtrap_in_handler_frame(task, &registers)?;
                 task.reentry = Some(ResumeReason::Handler);
                 self.set_next_instruction(task, &registers);
                 self.resume_task(task, 0)
@@ -80,7 +80,7 @@ impl TracingEngine<'_> {
     }
 
     fn is_int1(&self, task: &TracedTask) -> bool {
-        task.next().is_some_and(|next| {
+        task.next_instruction().is_some_and(|next| {
             let interrupts = next
                 .instruction
                 .is_some_and(|i| i.class == InstructionClass::SoftwareInterrupt);
@@ -91,13 +91,13 @@ impl TracingEngine<'_> {
     /// Handles a software interrupt, perhaps in the shadow of another instruction; RIP is after it.
     fn on_software_interrupt(&mut self, task: &mut TracedTask, registers: &Registers) {
         let is_interrupt = |task: &TracedTask| {
-            let instruction = task.next().and_then(|next| next.instruction);
+            let instruction = task.next_instruction().and_then(|next| next.instruction);
             instruction.is_some_and(|i| i.class == InstructionClass::SoftwareInterrupt)
         };
         if !is_interrupt(task) {
-            let follow = task.next().and_then(|next| next.follow.clone());
+            let follow = task.next_instruction().and_then(|next| next.follow.clone());
             if let Some(follow) = follow {
-                self.retire_up_to(task, follow.ip);
+                self.retire_instructions_up_to(task, follow.ip);
                 task.position = TaskPosition::User(*follow);
             }
         }
@@ -137,7 +137,7 @@ impl TracingEngine<'_> {
                 self.on_syscall_return(task, &call, &registers)
             }
             TaskPosition::User(next) if next.ip != registers.rip => {
-                self.retire_up_to(task, registers.rip);
+                self.retire_instructions_up_to(task, registers.rip);
                 if task.reentry.is_some() {
                     self.clear_r11_trap_flag(task, &mut registers)?;
                     let changes = task.space.borrow_mut().reread_mappings(task.tid);
@@ -169,7 +169,7 @@ impl TracingEngine<'_> {
     /// Handles another signal than SIGTRAP.
     pub(super) fn on_signal(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<()> {
         let registers = ptrace::read_registers(task.tid)?;
-        let info = ptrace::signal_info(task.tid)?;
+        let info = ptrace::siginfo_of_stop(task.tid)?;
         let code = info.si_code;
         let injected = task.delivered.take();
         match task.position.clone() {
@@ -187,8 +187,8 @@ impl TracingEngine<'_> {
                 let no_frame = by_kernel && injected.is_some_and(|injected| injected.caught);
                 if let (true, Some(injected)) = (no_frame, injected) {
                     self.leave_context(task, injected.signal);
-                } else if is_fault(signal, code) && !(by_kernel && task.after_sigreturn) {
-                    self.write_fault(task, &info);
+                } else if is_fault_signal(signal, code) && !(by_kernel && task.after_sigreturn) {
+                    self.write_fault_record(task, &info);
                 }
             }
             TaskPosition::Restart(call) if call.next.ip == registers.rip => {
@@ -197,10 +197,10 @@ impl TracingEngine<'_> {
             }
             _ => {}
         }
-        self.deliver_unless_deferred(task, signal)
+        self.deliver_signal_unless_deferred(task, signal)
     }
 
-    pub(super) fn deliver_unless_deferred(
+    pub(super) fn deliver_signal_unless_deferred(
         &mut self,
         task: &mut TracedTask,
         signal: i32,
@@ -208,11 +208,11 @@ impl TracingEngine<'_> {
         if self.detaching.is_none() && self.defer_signal(task, signal)? {
             return self.resume_task(task, 0);
         }
-        self.deliver_sent(task, signal)
+        self.deliver_sent_signal(task, signal)
     }
 
     /// Writes that the instruction at the thread's position did not retire.
-    fn write_fault(&mut self, task: &mut TracedTask, info: &libc::siginfo_t) {
+    fn write_fault_record(&mut self, task: &mut TracedTask, info: &libc::siginfo_t) {
         let TaskPosition::User(next) = task.position.clone() else {
             return;
         };
@@ -230,7 +230,11 @@ impl TracingEngine<'_> {
     }
 
     /// Delivers a signal that no instruction caused: the program may ignore it.
-    pub(super) fn deliver_sent(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<()> {
+    pub(super) fn deliver_sent_signal(
+        &mut self,
+        task: &mut TracedTask,
+        signal: i32,
+    ) -> io::Result<()> {
         if signal == libc::SIGTRAP && task.trap_ignored.get() {
             return self.resume_task(task, 0);
         }
@@ -247,7 +251,10 @@ impl TracingEngine<'_> {
 }
 
 /// Corrects the signal mask that a handler's frame keeps: it is the program's, not the one that steps need.
-fn hide_blocked_trap(task: &mut TracedTask, registers: &Registers) -> io::Result<()> {
+fn hide_blocked_sigtrap_in_handler_frame(
+    task: &mut TracedTask,
+    registers: &Registers,
+) -> io::Result<()> {
     /// Before uc_sigmask: return address, uc_flags, uc_link, uc_stack, uc_mcontext.
     const MASK: u64 = 8 + 8 + 8 + 24 + 256;
     let at = registers.rsp.wrapping_add(MASK);
@@ -255,14 +262,14 @@ fn hide_blocked_trap(task: &mut TracedTask, registers: &Registers) -> io::Result
         ptrace::write_bytes(task.tid, at, &(mask | ptrace::SIGTRAP_BIT).to_le_bytes())?;
     }
     let blocked = task.trap_blocked && !std::mem::take(&mut task.call_unblocks_trap);
-    task.trap_blocked = ptrace::unblock_trap(task.tid)? || blocked;
+    task.trap_blocked = ptrace::unblock_sigtrap(task.tid)? || blocked;
     Ok(())
 }
 
 /// Returns whether an ordinary instruction has retired. The kernel reports the trap of a step before any other SIGTRAP,
 /// so the origin of the signal is certain.
-fn is_plain_step(task: &TracedTask, registers: &Registers) -> bool {
-    task.next().is_some_and(|next| {
+fn is_step_of_plain_instruction(task: &TracedTask, registers: &Registers) -> bool {
+    task.next_instruction().is_some_and(|next| {
         let class = next.instruction.map(|instruction| instruction.class);
         let ordinary = !matches!(
             class,
@@ -273,7 +280,7 @@ fn is_plain_step(task: &TracedTask, registers: &Registers) -> bool {
 }
 
 /// Returns whether the kernel sent the signal because of the instruction.
-fn is_fault(signal: i32, code: i32) -> bool {
+fn is_fault_signal(signal: i32, code: i32) -> bool {
     const BUS_MCEERR_AO: i32 = 5;
     match signal {
         libc::SIGSEGV | libc::SIGFPE | libc::SIGILL => code > 0,
@@ -285,9 +292,9 @@ fn is_fault(signal: i32, code: i32) -> bool {
 impl TracingEngine<'_> {
     /// Defers the signal that stopped the thread, if it came too early.
     pub(super) fn defer_signal(&mut self, task: &mut TracedTask, signal: i32) -> io::Result<bool> {
-        let info = ptrace::signal_info(task.tid)?;
+        let info = ptrace::siginfo_of_stop(task.tid)?;
         if signal == libc::SIGTRAP {
-            return self.defer_trap(task, info);
+            return self.defer_blocked_sigtrap(task, info);
         }
         if let Some(held) = task.deferred {
             if held.info.si_signo != signal {
@@ -303,7 +310,7 @@ impl TracingEngine<'_> {
         }
         let until = task.caught_up_at;
         let in_user_code = matches!(task.position, TaskPosition::User(_));
-        let early = in_user_code && is_of_timer(&info) && task.retired < until;
+        let early = in_user_code && is_timer_signal(&info) && task.retired < until;
         if early {
             task.deferred = Some(DeferredSignal {
                 info,
@@ -317,7 +324,7 @@ impl TracingEngine<'_> {
     /// Resumes the thread after a step, with a deferred signal that is due.
     pub(super) fn resume_after_step(&mut self, task: &mut TracedTask) -> io::Result<()> {
         if !self.traps.is_empty() && !task.trap_blocked {
-            self.take_process_trap(task);
+            self.take_sigtrap_of_process(task);
         }
         if self.detaching.is_some() {
             return self.resume_task(task, 0);
@@ -336,7 +343,7 @@ impl TracingEngine<'_> {
         match waited {
             Some(info) => {
                 ptrace::set_signal_info(task.tid, &info)?;
-                self.deliver_sent(task, info.si_signo)
+                self.deliver_sent_signal(task, info.si_signo)
             }
             None => self.resume_task(task, 0),
         }
@@ -344,7 +351,7 @@ impl TracingEngine<'_> {
 
     /// Returns the deferred signal, to send it into a system call that begins: it must not wait for the end of the
     /// call.
-    pub(super) fn send_deferred(&self, task: &mut TracedTask) -> i32 {
+    pub(super) fn take_deferred_signal_for_call(&self, task: &mut TracedTask) -> i32 {
         match &mut task.deferred {
             Some(held) if self.detaching.is_none() => {
                 held.sent = true;
@@ -357,7 +364,7 @@ impl TracingEngine<'_> {
 
 /// Returns whether a timer sent it: setitimer's signals come from the kernel, timer_create's have an si_code of their
 /// own. Real-time signals are counted and never wait.
-fn is_of_timer(info: &libc::siginfo_t) -> bool {
+fn is_timer_signal(info: &libc::siginfo_t) -> bool {
     const KERNEL: i32 = 0x80;
     const TIMER: i32 = -2;
     let of_interval = matches!(
@@ -369,7 +376,7 @@ fn is_of_timer(info: &libc::siginfo_t) -> bool {
 
 impl TracingEngine<'_> {
     /// Tells the kernel that SIGTRAP is blocked, for a step that ends in a trap of the program's own.
-    pub(super) fn expose_trap(&self, task: &mut TracedTask) -> io::Result<()> {
+    pub(super) fn expose_blocked_sigtrap(&self, task: &mut TracedTask) -> io::Result<()> {
         let TaskPosition::User(next) = &task.position else {
             return Ok(());
         };
@@ -378,7 +385,7 @@ impl TracingEngine<'_> {
             next.instruction.is_some_and(|i| interrupts(i.class)) && matches!(next.vector, 1 | 3)
         };
         if traps(next) || task.program_steps || next.follow.as_deref().is_some_and(traps) {
-            ptrace::block_trap(task.tid)?;
+            ptrace::block_sigtrap(task.tid)?;
             task.trap_exposed = true;
         }
         Ok(())
@@ -386,21 +393,29 @@ impl TracingEngine<'_> {
 
     /// Handles a SIGTRAP that was sent.
     pub(super) fn on_sent_trap(&mut self, task: &mut TracedTask) -> io::Result<()> {
-        if is_blocked(task) && self.detaching.is_none() && task.trap.is_none_or(|trap| !trap.sent) {
-            let info = ptrace::signal_info(task.tid)?;
-            if is_of_process(&info) {
-                self.redirect_trap(task, info)?;
+        if is_sigtrap_blocked(task)
+            && self.detaching.is_none()
+            && task.trap.is_none_or(|trap| !trap.sent)
+        {
+            let info = ptrace::siginfo_of_stop(task.tid)?;
+            if was_sent_to_process(&info) {
+                self.redirect_sigtrap_to_waiting_thread(task, info)?;
                 return self.resume_task(task, 0);
             }
         }
-        self.deliver_unless_deferred(task, libc::SIGTRAP)
+        self.deliver_signal_unless_deferred(task, libc::SIGTRAP)
     }
 
     /// Gives a SIGTRAP to a thread that waits in a call and may take it; otherwise it waits for the first that may.
-    fn redirect_trap(&mut self, task: &TracedTask, info: siginfo_t) -> io::Result<()> {
+    fn redirect_sigtrap_to_waiting_thread(
+        &mut self,
+        task: &TracedTask,
+        info: siginfo_t,
+    ) -> io::Result<()> {
         let sleeping = |other: &&mut TracedTask| match &other.position {
             TaskPosition::Kernel(call) if other.pid == task.pid && other.trap.is_none() => {
-                !call.compat && (!is_blocked(other) || takes_pending_trap(other.tid, call))
+                !call.compat
+                    && (!is_sigtrap_blocked(other) || takes_pending_sigtrap(other.tid, call))
             }
             _ => false,
         };
@@ -408,26 +423,26 @@ impl TracingEngine<'_> {
             ptrace::requeue_signal(other.pid, other.tid, &info)?;
             other.trap = Some(PendingTrap { info, sent: true });
         } else {
-            self.keep_trap_for_process(task.pid, info);
+            self.keep_sigtrap_for_process(task.pid, info);
         }
         Ok(())
     }
 
     /// Defers the SIGTRAP that stopped the thread, if the program blocks it.
-    pub(super) fn defer_trap(
+    pub(super) fn defer_blocked_sigtrap(
         &mut self,
         task: &mut TracedTask,
         info: siginfo_t,
     ) -> io::Result<bool> {
-        let blocked = is_blocked(task);
+        let blocked = is_sigtrap_blocked(task);
         match task.trap {
             Some(trap) if trap.sent => {
                 task.trap = None;
                 if !blocked {
                     ptrace::set_signal_info(task.tid, &trap.info)?;
-                } else if is_of_process(&trap.info) {
+                } else if was_sent_to_process(&trap.info) {
                     // No call has taken it.
-                    self.keep_trap_for_process(task.pid, trap.info);
+                    self.keep_sigtrap_for_process(task.pid, trap.info);
                 } else {
                     task.trap = Some(PendingTrap {
                         sent: false,
@@ -446,19 +461,19 @@ impl TracingEngine<'_> {
     }
 
     /// Keeps a SIGTRAP for any thread of the process. Two become one.
-    pub(super) fn keep_trap_for_process(&mut self, pid: pid_t, info: siginfo_t) {
-        if !self.trap_waits(pid) {
+    pub(super) fn keep_sigtrap_for_process(&mut self, pid: pid_t, info: siginfo_t) {
+        if !self.is_sigtrap_kept_for_process(pid) {
             self.traps.push((pid, info));
         }
     }
 
     /// Returns whether a SIGTRAP waits for any thread of the process.
-    pub(super) fn trap_waits(&self, pid: pid_t) -> bool {
+    pub(super) fn is_sigtrap_kept_for_process(&self, pid: pid_t) -> bool {
         self.traps.iter().any(|&(of, _)| of == pid)
     }
 
     /// Gives the thread a SIGTRAP that waits for any thread of its process.
-    pub(super) fn take_process_trap(&mut self, task: &mut TracedTask) {
+    pub(super) fn take_sigtrap_of_process(&mut self, task: &mut TracedTask) {
         if task.trap.is_some() {
             return;
         }
@@ -469,7 +484,7 @@ impl TracingEngine<'_> {
     }
 
     /// Notes a new action for SIGTRAP.
-    pub(super) fn on_trap_action(
+    pub(super) fn note_sigtrap_action(
         &mut self,
         task: &mut TracedTask,
         call: &SystemCall,
@@ -483,7 +498,7 @@ impl TracingEngine<'_> {
             };
             task.trap_ignored.set(ignored);
             if ignored {
-                self.forget_traps(task);
+                self.drop_pending_sigtraps(task);
             }
         }
         if before && old != 0 {
@@ -493,7 +508,7 @@ impl TracingEngine<'_> {
     }
 
     /// Drops pending SIGTRAPs, which are ignored from now on.
-    fn forget_traps(&mut self, task: &mut TracedTask) {
+    fn drop_pending_sigtraps(&mut self, task: &mut TracedTask) {
         let pid = task.pid;
         self.traps.retain(|&(of, _)| of != pid);
         let others = self.tasks.values_mut().filter(|other| other.pid == pid);
@@ -503,26 +518,26 @@ impl TracingEngine<'_> {
     }
 
     /// Gives the process its own copy of the action when it runs another program.
-    pub(super) fn unshare_trap_action(&self, task: &mut TracedTask) {
+    pub(super) fn unshare_sigtrap_action(&self, task: &mut TracedTask) {
         task.trap_ignored = Rc::new(Cell::new(task.trap_ignored.get()));
     }
 }
 
 /// Hides from the kernel again that SIGTRAP is blocked.
-pub(super) fn hide_trap(task: &mut TracedTask) -> io::Result<()> {
+pub(super) fn hide_blocked_sigtrap(task: &mut TracedTask) -> io::Result<()> {
     if std::mem::take(&mut task.trap_exposed) {
-        ptrace::unblock_trap(task.tid)?;
+        ptrace::unblock_sigtrap(task.tid)?;
     }
     Ok(())
 }
 
 /// Returns whether the program blocks SIGTRAP, and is in no call that unblocks it.
-fn is_blocked(task: &TracedTask) -> bool {
+fn is_sigtrap_blocked(task: &TracedTask) -> bool {
     task.trap_blocked && !task.call_unblocks_trap
 }
 
 /// Returns whether it was sent to a process, not to a thread.
-pub(super) fn is_of_process(info: &siginfo_t) -> bool {
+pub(super) fn was_sent_to_process(info: &siginfo_t) -> bool {
     info.si_code <= 0 && info.si_code != libc::SI_TKILL
 }
 
@@ -531,20 +546,20 @@ const MOST_FILES: u64 = 4096;
 
 impl TracingEngine<'_> {
     /// Puts the delayed SIGTRAP into the kernel's queue for a call that can take it.
-    pub(super) fn offer_trap_to_call(
+    pub(super) fn offer_sigtrap_to_call(
         &mut self,
         task: &mut TracedTask,
         call: &SystemCall,
     ) -> io::Result<()> {
         task.call_unblocks_trap =
-            task.trap_blocked && !call.compat && unblocks_trap_while_waiting(task.tid, call);
-        if call.compat || (task.trap.is_none() && !self.trap_waits(task.pid)) {
+            task.trap_blocked && !call.compat && unblocks_sigtrap_while_waiting(task.tid, call);
+        if call.compat || (task.trap.is_none() && !self.is_sigtrap_kept_for_process(task.pid)) {
             return Ok(());
         }
-        if task.trap_blocked && !task.call_unblocks_trap && !takes_pending_trap(task.tid, call) {
+        if task.trap_blocked && !task.call_unblocks_trap && !takes_pending_sigtrap(task.tid, call) {
             return Ok(());
         }
-        self.take_process_trap(task);
+        self.take_sigtrap_of_process(task);
         if let Some(trap) = &mut task.trap {
             if !trap.sent {
                 ptrace::requeue_signal(task.pid, task.tid, &trap.info)?;
@@ -555,13 +570,13 @@ impl TracingEngine<'_> {
     }
 
     /// Checks whether the call has taken the SIGTRAP, and corrects the result of sigpending.
-    pub(super) fn check_trap_taken_by_call(
+    pub(super) fn check_sigtrap_taken_by_call(
         &mut self,
         task: &mut TracedTask,
         call: &SystemCall,
         result: i64,
     ) -> io::Result<()> {
-        if task.trap.is_none() && !self.trap_waits(task.pid) {
+        if task.trap.is_none() && !self.is_sigtrap_kept_for_process(task.pid) {
             return Ok(());
         }
         if let Some(trap) = task.trap {
@@ -614,7 +629,7 @@ fn correct_signal_sender(
 }
 
 /// Returns whether the call has a signal mask of its own while it waits, without SIGTRAP.
-fn unblocks_trap_while_waiting(tid: pid_t, call: &SystemCall) -> bool {
+fn unblocks_sigtrap_while_waiting(tid: pid_t, call: &SystemCall) -> bool {
     let set = match call.number as i64 {
         libc::SYS_rt_sigsuspend => Some(call.arguments[0]),
         libc::SYS_ppoll => Some(call.arguments[3]),
@@ -629,7 +644,7 @@ fn unblocks_trap_while_waiting(tid: pid_t, call: &SystemCall) -> bool {
 }
 
 /// Returns whether the call takes a pending SIGTRAP, or reports it, before anything else.
-pub(super) fn takes_pending_trap(tid: pid_t, call: &SystemCall) -> bool {
+pub(super) fn takes_pending_sigtrap(tid: pid_t, call: &SystemCall) -> bool {
     let [first, second, ..] = call.arguments;
     let gives = |fd: u64| procfs::is_signalfd_for(tid, fd as i32, ptrace::SIGTRAP_BIT);
     let bit = |set: u64, fd: u64| {

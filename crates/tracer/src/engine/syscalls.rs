@@ -22,24 +22,24 @@ impl TracingEngine<'_> {
         match task.position.clone() {
             TaskPosition::Kernel(call) => {
                 if !call.compat
-                    && failed_by_stop(&registers)
+                    && failed_by_tracer_stop(&registers)
                     && (self.detaching.is_some() || only_unseen_signals_pending(task))
                 {
-                    restart_call(task.tid, &mut registers)?;
+                    restart_interrupted_syscall(task.tid, &mut registers)?;
                 }
                 self.on_syscall_return(task, &call, &registers)?;
             }
             TaskPosition::User(next) => {
                 self.on_syscall_entry(task, next, registers)?;
                 if let TaskPosition::Kernel(call) = task.position.clone() {
-                    self.offer_trap_to_call(task, &call)?;
+                    self.offer_sigtrap_to_call(task, &call)?;
                 }
-                let signal = self.send_deferred(task);
+                let signal = self.take_deferred_signal_for_call(task);
                 return self.resume_task(task, signal);
             }
             TaskPosition::Restart(call) => {
                 self.on_syscall_restart(task, &call.next);
-                self.offer_trap_to_call(task, &call)?;
+                self.offer_sigtrap_to_call(task, &call)?;
                 task.position = TaskPosition::Kernel(call);
             }
             TaskPosition::New | TaskPosition::Attaching | TaskPosition::Exiting => {}
@@ -58,7 +58,7 @@ impl TracingEngine<'_> {
             self.write_software_interrupt(task, &next);
         } else {
             // The shadow of MOV SS ends at a SYSCALL: instructions before it have retired.
-            self.retire_up_to(task, registers.rip);
+            self.retire_instructions_up_to(task, registers.rip);
         }
         task.reentry = Some(ResumeReason::SystemCall);
         let call = syscall_from_registers(next, &registers);
@@ -80,7 +80,7 @@ impl TracingEngine<'_> {
             self.write_software_interrupt(task, next);
         } else {
             task.position = TaskPosition::User(next.clone());
-            self.retire_up_to(task, next.ip.wrapping_add(2));
+            self.retire_instructions_up_to(task, next.ip.wrapping_add(2));
         }
         task.reentry = Some(ResumeReason::SystemCall);
     }
@@ -93,9 +93,9 @@ impl TracingEngine<'_> {
         registers: &Registers,
     ) -> io::Result<()> {
         let result = registers.rax as i64;
-        self.check_trap_taken_by_call(task, call, result)?;
+        self.check_sigtrap_taken_by_call(task, call, result)?;
         task.starting_thread = false;
-        task.call_unblocks_trap &= was_interrupted(result);
+        task.call_unblocks_trap &= was_syscall_interrupted(result);
         let sigreturn = libc::SYS_rt_sigreturn as u64;
         task.after_sigreturn = !call.compat && call.number == sigreturn;
         if !task.after_sigreturn && RESTARTS.contains(&result) {
@@ -105,8 +105,8 @@ impl TracingEngine<'_> {
         if task.after_sigreturn {
             task.caught_up_at = task.retired + (task.retired - task.handler_start);
         }
-        if call.exec || may_change_mask(call) {
-            self.update_trap_mask(task, call, result)?;
+        if call.exec || may_change_signal_mask(call) {
+            self.update_blocked_sigtrap(task, call, result)?;
         }
         if call.exec {
             task.reentry = Some(ResumeReason::Exec);
@@ -118,13 +118,13 @@ impl TracingEngine<'_> {
     }
 
     /// Hides from the kernel that SIGTRAP is blocked, and keeps what the program expects.
-    fn update_trap_mask(
+    fn update_blocked_sigtrap(
         &mut self,
         task: &mut TracedTask,
         call: &SystemCall,
         result: i64,
     ) -> io::Result<()> {
-        let now = ptrace::unblock_trap(task.tid)?;
+        let now = ptrace::unblock_sigtrap(task.tid)?;
         let before = task.trap_blocked;
         let set = |index: usize| {
             let address = call.arguments[index];
@@ -167,10 +167,10 @@ impl TracingEngine<'_> {
         }
         match call.number as i64 {
             libc::SYS_prctl if call.arguments[0] as i32 == libc::PR_SET_NAME => {
-                self.write_name(task, false);
+                self.write_thread_name(task, false);
             }
             libc::SYS_rt_sigaction if call.arguments[0] == libc::SIGTRAP as u64 => {
-                self.on_trap_action(task, call)?;
+                self.note_sigtrap_action(task, call)?;
             }
             libc::SYS_sched_setaffinity => {
                 let tid = call.arguments[0] as libc::pid_t;
@@ -180,7 +180,7 @@ impl TracingEngine<'_> {
                     other.chose_affinity = true;
                 }
             }
-            libc::SYS_sched_getaffinity => self.hide_affinity(task, call, result)?,
+            libc::SYS_sched_getaffinity => self.answer_sched_getaffinity(task, call, result)?,
             _ => {}
         }
         Ok(())
@@ -197,7 +197,7 @@ impl TracingEngine<'_> {
         let over = |start: u64, length: u64| {
             task.space
                 .borrow()
-                .has_code(start, start.saturating_add(length))
+                .has_code_in_range(start, start.saturating_add(length))
         };
         match call.number as i64 {
             libc::SYS_mmap => executable || over(result, length),
@@ -210,7 +210,7 @@ impl TracingEngine<'_> {
     }
 
     /// Answers sched_getaffinity as without a tracer.
-    fn hide_affinity(
+    fn answer_sched_getaffinity(
         &mut self,
         task: &TracedTask,
         call: &SystemCall,
@@ -237,7 +237,7 @@ impl TracingEngine<'_> {
         ptrace::write_bytes(task.tid, call.arguments[2], &mask[..size])
     }
 
-    pub(super) fn write_name(&mut self, task: &TracedTask, by_exec: bool) {
+    pub(super) fn write_thread_name(&mut self, task: &TracedTask, by_exec: bool) {
         let Some(name) = procfs::thread_name(task.tid) else {
             return;
         };
@@ -269,7 +269,7 @@ pub(super) fn syscall_from_registers(next: NextInstruction, r: &Registers) -> Sy
 }
 
 /// Returns whether the call may block signals beyond its end.
-fn may_change_mask(call: &SystemCall) -> bool {
+fn may_change_signal_mask(call: &SystemCall) -> bool {
     // INT 80H has other numbers; seldom enough to check each time.
     call.compat
         || matches!(
@@ -308,12 +308,12 @@ const RESTART_WITHOUT_HANDLER: i64 = -514;
 const EINTR: i64 = -(libc::EINTR as i64);
 
 /// Returns whether a call with this result was interrupted.
-pub(super) fn was_interrupted(result: i64) -> bool {
+pub(super) fn was_syscall_interrupted(result: i64) -> bool {
     result == EINTR || RESTARTS.contains(&result)
 }
 
 /// Returns whether the call has failed only because it was interrupted.
-pub(super) fn failed_by_stop(registers: &Registers) -> bool {
+pub(super) fn failed_by_tracer_stop(registers: &Registers) -> bool {
     registers.rax as i64 == EINTR && NEVER_RESTARTED.contains(&(registers.orig_rax as i64))
 }
 
@@ -340,7 +340,7 @@ pub(super) fn only_unseen_signals_pending(task: &TracedTask) -> bool {
 }
 
 /// Repeats a call that only a stop of the tracer has interrupted.
-pub(super) fn restart_call(tid: pid_t, registers: &mut Registers) -> io::Result<()> {
+pub(super) fn restart_interrupted_syscall(tid: pid_t, registers: &mut Registers) -> io::Result<()> {
     registers.rax = RESTART_WITHOUT_HANDLER as u64;
     ptrace::write_registers(tid, registers)
 }

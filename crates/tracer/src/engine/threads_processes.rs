@@ -14,10 +14,10 @@ use crate::address_space::AddressSpace;
 use crate::engine::event_loop::{RecordingWindow, TracingEngine};
 use crate::engine::instruction_steps;
 use crate::event_stream::TracerState;
-use crate::program_start::{block_signals, LaunchPlan, WaitingChild};
+use crate::program_start::{block_all_signals, LaunchPlan, WaitingChild};
 use crate::ptrace::{self, ResumeMode, StopStatus};
 use crate::task::{SystemCall, TaskPosition, TracedTask};
-use crate::tracer::Options;
+use crate::tracer::TraceOptions;
 use crate::truth_output::TruthOutput;
 use crate::{procfs, Error};
 
@@ -26,10 +26,10 @@ pub(crate) fn trace_program(
     shared: &TracerState,
     plan: &LaunchPlan,
     truth: TruthOutput,
-    options: &Options,
+    options: &TraceOptions,
     started: &SyncSender<Result<pid_t, Error>>,
 ) {
-    block_signals();
+    block_all_signals();
     let affinity = if options.pin { pin_to_one_cpu() } else { None };
     let root = match launch_program(plan) {
         Ok(root) => root,
@@ -43,7 +43,12 @@ pub(crate) fn trace_program(
     let mut engine = TracingEngine {
         window: RecordingWindow::new(options.start.clone(), options.stop.clone()),
         affinity,
-        ..TracingEngine::new(shared, truth, root, instruction_steps::breakpoints_work())
+        ..TracingEngine::new(
+            shared,
+            truth,
+            root,
+            instruction_steps::do_hardware_breakpoints_work(),
+        )
     };
     let _ = started.send(Ok(root));
     engine.run_loop();
@@ -71,11 +76,11 @@ fn launch_program(plan: &LaunchPlan) -> Result<pid_t, Error> {
         let _ = ptrace::wait_for_stop(pid);
         return Err(error);
     }
-    child.open_gate()?;
-    follow_to_exec(child, plan)
+    child.let_child_exec()?;
+    follow_child_to_exec(child, plan)
 }
 
-fn follow_to_exec(child: WaitingChild, plan: &LaunchPlan) -> Result<pid_t, Error> {
+fn follow_child_to_exec(child: WaitingChild, plan: &LaunchPlan) -> Result<pid_t, Error> {
     let pid = child.pid;
     loop {
         let stop = ptrace::wait_for_stop(pid).map_err(Error::from_failed_call("waitpid"))?;
@@ -154,7 +159,7 @@ impl TracingEngine<'_> {
 
     /// Handles the report of a new thread by its parent.
     pub(super) fn on_new_thread(&mut self, task: &mut TracedTask) -> io::Result<()> {
-        let tid = ptrace::event_message(task.tid)? as pid_t;
+        let tid = ptrace::event_stop_message(task.tid)? as pid_t;
         task.starting_thread = false;
         self.adopt_thread(task, tid);
         Ok(())
@@ -163,7 +168,7 @@ impl TracingEngine<'_> {
     fn adopt_thread(&mut self, parent: &TracedTask, tid: pid_t) {
         let flags = match &parent.position {
             TaskPosition::Kernel(call) => clone_flags(parent.tid, call),
-            _ if procfs::process_of(tid) == Some(parent.pid) => THREAD_FLAGS,
+            _ if procfs::process_id_of_thread(tid) == Some(parent.pid) => THREAD_FLAGS,
             _ => 0,
         };
         let pid = if flags & libc::CLONE_THREAD as u64 != 0 {
@@ -183,7 +188,7 @@ impl TracingEngine<'_> {
 
     /// Handles an exec: the process runs a new program, and its other threads are gone.
     pub(super) fn on_exec(&mut self, task: &mut TracedTask) -> io::Result<()> {
-        let former = ptrace::event_message(task.tid)? as pid_t;
+        let former = ptrace::event_stop_message(task.tid)? as pid_t;
         if former != task.tid {
             if let Some(mut caller) = self.tasks.remove(&former) {
                 // The calling thread continues under the number of the process's first thread.
@@ -203,7 +208,7 @@ impl TracingEngine<'_> {
     fn begin_program(&mut self, task: &mut TracedTask) -> io::Result<()> {
         let registers = ptrace::read_registers(task.tid)?;
         task.space = Rc::new(RefCell::new(AddressSpace::default()));
-        self.unshare_trap_action(task);
+        self.unshare_sigtrap_action(task);
         let path = procfs::executable_path(task.tid).unwrap_or_default();
         self.emit_with_blob(
             Record {
@@ -212,16 +217,16 @@ impl TracingEngine<'_> {
             },
             Some(path.clone()),
         );
-        self.write_name(task, true);
-        self.warn_of_privilege(task, &path);
+        self.write_thread_name(task, true);
+        self.warn_of_lost_privilege(task, &path);
         task.reentry = Some(ResumeReason::Exec);
         task.delivered = None;
-        if !ptrace::is_64_bit(&registers) {
+        if !ptrace::runs_64_bit_code(&registers) {
             self.release_with_warning(task, "it is a 32-bit program");
             return Ok(());
         }
         task.traced = true;
-        if self.shared.is_released() {
+        if self.shared.are_threads_released() {
             self.release_task(task);
             return Ok(());
         }
@@ -256,14 +261,14 @@ impl TracingEngine<'_> {
         task.traced = false;
         task.position = TaskPosition::Exiting;
         // It may have been killed.
-        let _ = self.restore_signals(task);
+        let _ = self.restore_hidden_signals(task);
         if let (Some(all), false) = (&self.affinity, task.chose_affinity) {
             // An untraced thread need not share the tracer's CPU; if it may not move, it stays.
             let _ = ptrace::set_affinity(task.tid, all);
         }
     }
 
-    fn warn_of_privilege(&mut self, task: &TracedTask, path: &[u8]) {
+    fn warn_of_lost_privilege(&mut self, task: &TracedTask, path: &[u8]) {
         let file = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
         let (Ok(metadata), Some((user, group))) =
             (file.metadata(), procfs::effective_ids(task.tid))
@@ -315,7 +320,7 @@ impl TracingEngine<'_> {
         let took = task
             .delivered
             .is_some_and(|injected| raw & 0x7f == injected.signal);
-        self.end_thread(
+        self.end_thread_trace(
             &mut task,
             raw,
             if took { flag::EXIT_TOOK_SIGNAL } else { 0 },
@@ -331,11 +336,11 @@ impl TracingEngine<'_> {
     }
 
     fn end_task_thread(&mut self, task: &mut TracedTask, raw: i32) {
-        self.end_thread(task, raw, 0);
+        self.end_thread_trace(task, raw, 0);
     }
 
     /// Ends the thread's trace; `flags` are those of [`EventKind::Exit`].
-    pub(super) fn end_thread(&mut self, task: &mut TracedTask, raw: i32, flags: u8) {
+    pub(super) fn end_thread_trace(&mut self, task: &mut TracedTask, raw: i32, flags: u8) {
         self.end_run(task);
         self.write_truth(task.tid, |truth| {
             truth.end_thread(task.tid_as_u32(), raw as u32)

@@ -16,7 +16,7 @@ use opcode_rows::{LegacyForms, BITS_32, BITS_64};
 
 use crate::apx::is_legacy_prefix;
 use crate::class::InstructionClass;
-use crate::instruction::{Instruction, Mode, MAX_LENGTH};
+use crate::instruction::{CodeMode, Instruction, MAX_LENGTH};
 
 /// Prefixes before a REX prefix or the opcode; more are unknown here.
 const MOST_PREFIXES: usize = 8;
@@ -25,17 +25,17 @@ const REX_W: u8 = 8;
 
 /// Decodes the instruction at `ip`, if it is a common one and `bytes` has as many bytes as the longest instruction.
 #[inline]
-pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Option<Instruction> {
+pub(crate) fn decode_by_table(bytes: &[u8], ip: u64, mode: CodeMode) -> Option<Instruction> {
     let bytes: &[u8; DECODE_WINDOW] = bytes.first_chunk()?;
     match mode {
-        Mode::Bits64 => decode_as::<true>(bytes, ip, &BITS_64),
-        Mode::Bits32 => decode_as::<false>(bytes, ip, &BITS_32),
-        Mode::Bits16 => None,
+        CodeMode::Bits64 => decode_by_table_for_mode::<true>(bytes, ip, &BITS_64),
+        CodeMode::Bits32 => decode_by_table_for_mode::<false>(bytes, ip, &BITS_32),
+        CodeMode::Bits16 => None,
     }
 }
 
 /// `WIDE`: 64-bit code.
-fn decode_as<const WIDE: bool>(
+fn decode_by_table_for_mode<const WIDE: bool>(
     bytes: &[u8; DECODE_WINDOW],
     ip: u64,
     rows: &LegacyForms,
@@ -83,7 +83,7 @@ fn decode_as<const WIDE: bool>(
         0xc4 | 0xc5 if WIDE && at == 1 => vex_rows::read_vex_form(bytes, &mut at),
         opcode => rows.form_of_opcode(0, selector, opcode),
     };
-    if !form.is_known() {
+    if !form.is_opcode_known() {
         return None;
     }
     let mut modrm = 0;
@@ -127,9 +127,13 @@ fn decode_as<const WIDE: bool>(
     if at > MAX_LENGTH {
         return None;
     }
-    let mode = if WIDE { Mode::Bits64 } else { Mode::Bits32 };
+    let mode = if WIDE {
+        CodeMode::Bits64
+    } else {
+        CodeMode::Bits32
+    };
     let mut instruction = Instruction::without_target(ip, at as u8, class, mode);
-    instruction.repeats = form.is_string() && matches!(selector, 2 | 3);
+    instruction.repeats = form.is_string_instruction() && matches!(selector, 2 | 3);
     if let Some(wide) = form.has_large_displacement() {
         let offset = match wide {
             false => i64::from(bytes[at - 1] as i8),
@@ -149,9 +153,9 @@ fn decode_as<const WIDE: bool>(
 /// Decodes the instruction at `ip`, if it is a direct near branch or RET in 64-bit code, without prefixes, and `bytes`
 /// has as many bytes as the longest instruction. One in five executed instructions is.
 #[inline(always)]
-pub(crate) fn decode_near_branch(bytes: &[u8], ip: u64, mode: Mode) -> Option<Instruction> {
+pub(crate) fn decode_near_branch(bytes: &[u8], ip: u64, mode: CodeMode) -> Option<Instruction> {
     let bytes: &[u8; DECODE_WINDOW] = bytes.first_chunk()?;
-    if mode != Mode::Bits64 {
+    if mode != CodeMode::Bits64 {
         return None;
     }
     let short = i64::from(bytes[1] as i8);

@@ -103,7 +103,7 @@ impl OpcodeForm {
     }
 
     /// Permits memory operands as before, and registers only with these values of ModRM.reg.
-    pub const fn only_registers(self, regs: u8) -> OpcodeForm {
+    pub const fn only_modrm_register_values(self, regs: u8) -> OpcodeForm {
         OpcodeForm(self.0 & !IN_REGISTER | (regs as u32) << 8)
     }
 
@@ -121,7 +121,7 @@ impl OpcodeForm {
     }
 
     #[inline(always)]
-    pub const fn is_known(self) -> bool {
+    pub const fn is_opcode_known(self) -> bool {
         self.0 & KNOWN != 0
     }
 
@@ -188,15 +188,15 @@ impl OpcodeForm {
     }
 
     #[inline(always)]
-    pub const fn is_string(self) -> bool {
+    pub const fn is_string_instruction(self) -> bool {
         self.0 & STRING != 0
     }
 }
 
 /// Bytes of ModRM, SIB and displacement with 32 or 64 address bits. A SIB without a base has 4 more if mod is 0.
-pub(super) const AFTER_MODRM: [u8; 256] = after_modrm();
+pub(super) const AFTER_MODRM: [u8; 256] = bytes_after_modrm_table();
 
-const fn after_modrm() -> [u8; 256] {
+const fn bytes_after_modrm_table() -> [u8; 256] {
     let mut lengths = [1; 256];
     let mut modrm = 0;
     while modrm < 0xc0 {

@@ -31,7 +31,10 @@ impl OpcodeRow {
     pub const fn fill_forms(&self, forms: &mut [OpcodeForm; 256]) {
         let mut opcode = self.first as usize;
         while opcode <= self.last as usize {
-            assert!(!forms[opcode].is_known(), "two rows have the same opcode");
+            assert!(
+                !forms[opcode].is_opcode_known(),
+                "two rows have the same opcode"
+            );
             forms[opcode] = self.form;
             opcode += 1;
         }
@@ -298,7 +301,13 @@ const BOTH: &[OpcodeRow] = &[
     opcode_row(M0F, N | P66, 0xac, 0xac, ANY_BYTE),
     opcode_row(M0F, N | P66, 0xad, 0xad, ANY),
     // FXSAVE to CLFLUSH, fences
-    opcode_row(M0F, N, 0xae, 0xae, ANY.only_registers(0b1110_0000)),
+    opcode_row(
+        M0F,
+        N,
+        0xae,
+        0xae,
+        ANY.only_modrm_register_values(0b1110_0000),
+    ),
     opcode_row(M0F, N | P66, 0xaf, 0xb1, ANY),
     opcode_row(M0F, N | P66, 0xb3, 0xb3, ANY),
     opcode_row(M0F, N | P66, 0xb6, 0xb7, ANY),

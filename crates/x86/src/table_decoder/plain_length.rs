@@ -87,8 +87,8 @@ const fn plain_forms() -> [u8; FORMS] {
 
 /// Returns the kind, and the bytes of the immediate; the kind includes those of group 3.
 const fn plain_kind(form: OpcodeForm, operand: OperandSize) -> Option<(u8, usize)> {
-    if !form.is_known()
-        || form.is_string()
+    if !form.is_opcode_known()
+        || form.is_string_instruction()
         || !matches!(form.instruction_class(), InstructionClass::Other)
     {
         return None;

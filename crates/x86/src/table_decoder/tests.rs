@@ -1,9 +1,9 @@
 //! Compares with the full decoder: all results must be equal, and nearly all code must be known.
 
-use super::{decode, decode_near_branch, plain_length};
+use super::{decode_by_table, decode_near_branch, plain_length};
 use crate::class::InstructionClass;
 use crate::iced_decoder;
-use crate::instruction::{Instruction, Mode};
+use crate::instruction::{CodeMode, Instruction};
 
 const PREFIXES: &[&[u8]] = &[
     &[],
@@ -39,11 +39,11 @@ fn sample_operands() -> impl Iterator<Item = [u8; 12]> {
 
 /// Compares all decoders; returns whether the table decoder knew the instruction, and checks that it knows what the
 /// faster ones know.
-fn matches_iced(bytes: &[u8], ip: u64, mode: Mode) -> bool {
-    let first = bytes.first_chunk().filter(|_| mode == Mode::Bits64);
+fn matches_iced(bytes: &[u8], ip: u64, mode: CodeMode) -> bool {
+    let first = bytes.first_chunk().filter(|_| mode == CodeMode::Bits64);
     let plain = first.map_or(0, plain_length::plain_length);
     let near = decode_near_branch(bytes, ip, mode);
-    let Some(quick) = decode(bytes, ip, mode) else {
+    let Some(quick) = decode_by_table(bytes, ip, mode) else {
         assert_eq!((plain, near), (0, None), "{bytes:02x?} {mode:?}");
         return false;
     };
@@ -54,7 +54,7 @@ fn matches_iced(bytes: &[u8], ip: u64, mode: Mode) -> bool {
     }
     if plain != 0 {
         let plain =
-            Instruction::without_target(ip, plain as u8, InstructionClass::Other, Mode::Bits64);
+            Instruction::without_target(ip, plain as u8, InstructionClass::Other, CodeMode::Bits64);
         assert_eq!((plain, near), (quick, None), "{bytes:02x?}");
     }
     true
@@ -69,12 +69,12 @@ fn join_and_pad<'a>(bytes: &'a mut Vec<u8>, parts: &[&[u8]]) -> &'a [u8] {
 }
 
 #[test]
-fn every_opcode_with_every_modrm_and_rex() {
+fn opcodes_with_modrm_and_rex_match_iced() {
     let mut bytes = Vec::new();
     let mut known = 0u64;
-    for mode in [Mode::Bits64, Mode::Bits32, Mode::Bits16] {
+    for mode in [CodeMode::Bits64, CodeMode::Bits32, CodeMode::Bits16] {
         let rexes: Vec<Vec<u8>> = match mode {
-            Mode::Bits64 => std::iter::once(vec![])
+            CodeMode::Bits64 => std::iter::once(vec![])
                 .chain([0x40, 0x41, 0x42, 0x44, 0x48, 0x4f].map(|rex| vec![rex]))
                 .chain([vec![0x48, 0x66], vec![0x48, 0x41]])
                 .collect(),
@@ -100,7 +100,7 @@ fn every_opcode_with_every_modrm_and_rex() {
 }
 
 #[test]
-fn every_opcode_with_a_vex_prefix() {
+fn opcodes_with_vex_prefix_match_iced() {
     let mut bytes = Vec::new();
     let mut known = 0u64;
     let mut each = |prefix: &[u8]| {
@@ -109,8 +109,8 @@ fn every_opcode_with_a_vex_prefix() {
                 sample_operands().filter(|operand| operand[0] & 3 == 0 || operand[0] & 7 == 5)
             {
                 let bytes = join_and_pad(&mut bytes, &[prefix, &[opcode], &operand]);
-                known += u64::from(matches_iced(bytes, 0x7fff_ffff_f000, Mode::Bits64));
-                matches_iced(bytes, 0x1000, Mode::Bits32);
+                known += u64::from(matches_iced(bytes, 0x7fff_ffff_f000, CodeMode::Bits64));
+                matches_iced(bytes, 0x1000, CodeMode::Bits32);
             }
         }
     };
@@ -132,8 +132,8 @@ fn every_opcode_with_a_vex_prefix() {
 }
 
 #[test]
-fn targets_wrap_where_addresses_do() {
-    for mode in [Mode::Bits64, Mode::Bits32] {
+fn branch_targets_wrap_as_in_iced() {
+    for mode in [CodeMode::Bits64, CodeMode::Bits32] {
         for ip in [
             0,
             2,
@@ -165,7 +165,7 @@ fn targets_wrap_where_addresses_do() {
 
 /// Instructions of at most 15 bytes, and longer ones.
 #[test]
-fn long_instructions() {
+fn long_instructions_match_iced() {
     let mut bytes = Vec::new();
     for count in 0..15 {
         for prefix in [0x66u8, 0x2e, 0x64, 0xf3] {
@@ -181,22 +181,22 @@ fn long_instructions() {
                 matches_iced(
                     join_and_pad(&mut bytes, &[&prefixes, code]),
                     0x1000,
-                    Mode::Bits64,
+                    CodeMode::Bits64,
                 );
                 matches_iced(
                     join_and_pad(&mut bytes, &[&prefixes, code]),
                     0x1000,
-                    Mode::Bits32,
+                    CodeMode::Bits32,
                 );
             }
         }
     }
     // Too few bytes to be sure.
-    assert_eq!(decode(&[0x90; 15], 0, Mode::Bits64), None);
+    assert_eq!(decode_by_table(&[0x90; 15], 0, CodeMode::Bits64), None);
 }
 
 #[test]
-fn random_bytes() {
+fn random_bytes_match_iced() {
     let mut state = 0x9876_5432_1abc_def1u64;
     let mut next = || {
         state ^= state << 13;
@@ -210,7 +210,7 @@ fn random_bytes() {
             part.copy_from_slice(&next().to_le_bytes());
         }
         let ip = next();
-        for mode in [Mode::Bits64, Mode::Bits32, Mode::Bits16] {
+        for mode in [CodeMode::Bits64, CodeMode::Bits32, CodeMode::Bits16] {
             matches_iced(&bytes, ip, mode);
         }
     }
@@ -218,7 +218,7 @@ fn random_bytes() {
 
 /// Decodes the bytes of this program and of installed libraries.
 #[test]
-fn code_as_it_is_in_files() {
+fn code_of_installed_programs_matches_iced() {
     let own = std::env::current_exe().expect("this program has a file");
     let installed = [
         "/lib/x86_64-linux-gnu/libc.so.6",
@@ -233,10 +233,10 @@ fn code_as_it_is_in_files() {
         };
         let (mut at, mut all, mut found) = (0, 0u64, 0u64);
         while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() > 16) {
-            let length = match iced_decoder::decode(rest, at as u64, Mode::Bits64) {
+            let length = match iced_decoder::decode(rest, at as u64, CodeMode::Bits64) {
                 Ok(instruction) => {
                     all += 1;
-                    found += u64::from(matches_iced(rest, at as u64, Mode::Bits64));
+                    found += u64::from(matches_iced(rest, at as u64, CodeMode::Bits64));
                     usize::from(instruction.length)
                 }
                 Err(_) => 1,

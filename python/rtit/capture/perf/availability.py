@@ -153,18 +153,22 @@ def reason_for_no_permission(*, kernel: bool = False, all_cpus: bool = False) ->
 
 def describe_kernel_limits() -> list[str]:
     """Return a sentence for each kernel setting that makes recordings smaller or poorer."""
-    return [text for text in (_buffer_limit(), _hidden_addresses()) if text is not None]
+    return [
+        text
+        for text in (_describe_aux_buffer_limit(), _warn_of_hidden_kernel_addresses())
+        if text is not None
+    ]
 
 
-def _buffer_limit() -> str | None:
+def _describe_aux_buffer_limit() -> str | None:
     """Return the limit on AUX buffers, which are locked memory; None without a limit.
 
     The kernel allows each user an amount per CPU, and RLIMIT_MEMLOCK for all CPUs together. Neither
     holds with CAP_IPC_LOCK (Documentation/admin-guide/sysctl/kernel.rst).
     """
-    if _has_any_capability(_CAP_IPC_LOCK) or _read_number(_PARANOID) == -1:
+    if _has_any_capability(_CAP_IPC_LOCK) or _read_kernel_setting(_PARANOID) == -1:
         return None
-    per_cpu, locked = _read_number(_MLOCK), _locked_memory_limit()
+    per_cpu, locked = _read_kernel_setting(_MLOCK), _locked_memory_limit()
     if per_cpu is None or locked is None:
         return None
     return (
@@ -173,12 +177,12 @@ def _buffer_limit() -> str | None:
     )
 
 
-def _hidden_addresses() -> str | None:
+def _warn_of_hidden_kernel_addresses() -> str | None:
     """Return a warning if the kernel hides its addresses from this process.
 
     kptr_restrict 1 hides them from processes without CAP_SYSLOG, 2 from all.
     """
-    restrict = _read_number(_RESTRICT)
+    restrict = _read_kernel_setting(_RESTRICT)
     if not restrict or (restrict == 1 and _has_any_capability(_CAP_SYSLOG)):
         return None
     return (
@@ -187,7 +191,7 @@ def _hidden_addresses() -> str | None:
     )
 
 
-def _read_number(name: str) -> int | None:
+def _read_kernel_setting(name: str) -> int | None:
     try:
         return int((ROOT / name).read_text())
     except (OSError, ValueError):

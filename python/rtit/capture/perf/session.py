@@ -44,7 +44,7 @@ class PerfSession(RecordingSession):
         """Only `pt_bytes` is set; while perf runs, it is the size of the file."""
         if self._process.returncode is None:
             with contextlib.suppress(OSError):
-                self._totals.pt_bytes = _data_file(self._plan.path).stat().st_size
+                self._totals.pt_bytes = _perf_data_file(self._plan.path).stat().st_size
         return self._totals
 
     def step(self, timeout: float) -> bool:
@@ -184,7 +184,7 @@ def _launch_perf(plan: RecordPlan, command: Sequence[str]) -> subprocess.Popen[b
     request = plan.request
     libc = None if request.aslr else ctypes.CDLL(None)
 
-    def prepare() -> None:
+    def restore_signal_mask() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, request.blocked)
         if libc is not None:
             libc.personality(libc.personality(_THIS_PERSONALITY) | _NO_RANDOMIZE)
@@ -194,12 +194,12 @@ def _launch_perf(plan: RecordPlan, command: Sequence[str]) -> subprocess.Popen[b
             command,
             env=check_environment(request.env),
             cwd=request.cwd,
-            preexec_fn=prepare,  # noqa: PLW1509 - for the child alone
+            preexec_fn=restore_signal_mask,  # noqa: PLW1509 - for the child alone
         )
     except OSError as error:
         raise RecordError(f"{command[0]} cannot be run: {error.strerror}") from error
 
 
-def _data_file(path: Path) -> Path:
+def _perf_data_file(path: Path) -> Path:
     """Return the file with the records; with --kcore a recording is a directory."""
     return path / "data" if path.is_dir() else path

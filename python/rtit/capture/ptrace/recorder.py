@@ -16,8 +16,8 @@ from rtit.capture.events import (
     BRANCH_KINDS,
     EVENT_RECORD,
     KINDS_WITH_BLOB,
+    EventFlag,
     EventKind,
-    Flag,
     count_branches,
 )
 from rtit.capture.options import MAX_SCHEDULED_INSTRUCTIONS, PtOptions, instructions_per_tick
@@ -43,7 +43,7 @@ _PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class OutputSetup:
+class OutputSchemeSetup:
     """One output scheme (section 33.2.7).
 
     `regions` 0 means a single range of `size` bytes (128 bytes to 4 GB); otherwise a circular ToPA
@@ -144,7 +144,7 @@ class PtraceRecorder(RecordingWriter):
         profile: Profile,
         time: TimeModel,
         parameters: Parameters | None = None,
-        output: OutputSetup | None = None,
+        output: OutputSchemeSetup | None = None,
         size_limits: SizeLimits | None = None,
         has_window: bool = False,
     ) -> None:
@@ -154,7 +154,7 @@ class PtraceRecorder(RecordingWriter):
         self._profile = profile
         self._time = time
         self._parameters = parameters or Parameters(compress_after_psb=COMPRESS_AFTER_PSB)
-        self._output = output or OutputSetup()
+        self._output = output or OutputSchemeSetup()
         self._ctl = options.rtit_ctl | _TRACE_EN | self._output.ctl_bits
         self._threads: dict[int, TracedThread] = {}
         self._processes: dict[int, _TracedProcess] = {}
@@ -188,7 +188,7 @@ class PtraceRecorder(RecordingWriter):
                 elif kind == EventKind.INDIRECT_JUMP:
                     unit.indirect_jump(ip, target)
                 else:
-                    threads[tid].code_bits = 32 if flags & Flag.FAR_TO_32_BIT else 64
+                    threads[tid].code_bits = 32 if flags & EventFlag.FAR_TO_32_BIT else 64
                     cs_l, cs_d = CODE_BITS[threads[tid].code_bits]
                     cpu.far(ip, target, cs_l=cs_l, cs_d=cs_d)
                 if self._counts_traced:
@@ -206,7 +206,7 @@ class PtraceRecorder(RecordingWriter):
                 if kind in _CODE_CHANGES and clock > self._last_code_change:
                     self._last_code_change = clock
                     self._clock_offset += self._tick - 1
-                self._process_sideband(
+                self._process_sideband_event(
                     kind, flags, tid, ip, target, clock + self._clock_offset, extra, blob
                 )
             if clock >= self._next_chunk:
@@ -237,7 +237,7 @@ class PtraceRecorder(RecordingWriter):
         """Write the pending packets of all threads, and update the size of the file."""
         clock = self._current_clock
         for thread in self._threads.values():
-            self._write_chunk(thread, clock)
+            self._write_pending_packets(thread, clock)
         self._writer.flush()
 
     @property
@@ -262,14 +262,14 @@ class PtraceRecorder(RecordingWriter):
         self, thread: TracedThread, kind: int, flags: int, ip: int, target: int, clock: int
     ) -> None:
         cpu = thread.cpu
-        self._wait_until(cpu, clock)
+        self._advance_processor(cpu, clock)
         if kind == EventKind.SYSCALL:
             cpu.syscall(ip, _SYSCALL_ENTRY)
         elif kind == EventKind.RESUME:
             if not cpu.get_msr(Msr.CTL) & _TRACE_EN:
                 self._enable_tracing(thread)
             thread.fault = None
-            thread.code_bits = 32 if flags & Flag.RESUME_32_BIT else 64
+            thread.code_bits = 32 if flags & EventFlag.RESUME_32_BIT else 64
             cpu.resume(target, bits=thread.code_bits)
         elif kind == EventKind.INTERRUPT:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
@@ -278,9 +278,9 @@ class PtraceRecorder(RecordingWriter):
         elif kind == EventKind.SOFT_INT:
             cpu.software_interrupt(ip, _FAULT_ENTRY)
         elif kind == EventKind.SWITCH:
-            in_user = bool(flags & Flag.SWITCH_IN_USER)
-            if flags & (Flag.SWITCH_TURNS_ON | Flag.SWITCH_TURNS_OFF):
-                thread.in_window = bool(flags & Flag.SWITCH_TURNS_ON)
+            in_user = bool(flags & EventFlag.SWITCH_IN_USER)
+            if flags & (EventFlag.SWITCH_TURNS_ON | EventFlag.SWITCH_TURNS_OFF):
+                thread.in_window = bool(flags & EventFlag.SWITCH_TURNS_ON)
             if in_user:
                 cpu.interrupt(ip, INTERRUPT_ENTRY)
             _clear_trace_en(cpu)
@@ -288,7 +288,7 @@ class PtraceRecorder(RecordingWriter):
             if in_user:
                 cpu.resume(ip, bits=thread.code_bits)
 
-    def _wait_until(self, cpu: Processor, clock: int) -> None:
+    def _advance_processor(self, cpu: Processor, clock: int) -> None:
         """Advance the processor to `clock`.
 
         A thread that was in the kernel for more than MAX_SCHEDULED_INSTRUCTIONS was switched out at
@@ -323,7 +323,7 @@ class PtraceRecorder(RecordingWriter):
         # A TraceStop ends the thread's trace: the driver does not enable it again.
         return thread.enabled and thread.cpu.unit.stopped
 
-    def _process_sideband(
+    def _process_sideband_event(
         self,
         kind: int,
         flags: int,
@@ -340,44 +340,46 @@ class PtraceRecorder(RecordingWriter):
             return
         if kind == EventKind.THREAD:
             self._start_thread(tid, ip, target, extra, clock)
-            self._threads[tid].in_window = not flags & Flag.THREAD_UNTRACED
+            self._threads[tid].in_window = not flags & EventFlag.THREAD_UNTRACED
         elif kind == EventKind.EXIT:
             if tid in self._threads:
                 self._threads[tid].retired = extra
             self._end_thread(tid, clock, flags, ip)
         elif kind == EventKind.EXEC:
             if ip in self._processes and self._threads[tid].enabled:
-                self._warn_untimed("a program replaced itself (exec)")
-            self._processes[ip] = self._new_process()
+                self._warn_of_untimed_code("a program replaced itself (exec)")
+            self._processes[ip] = self._make_process()
         elif kind == EventKind.COMM:
-            writer.comm(ip, tid, tsc, os.fsdecode(blob), by_exec=bool(flags & Flag.COMM_BY_EXEC))
+            writer.comm(
+                ip, tid, tsc, os.fsdecode(blob), by_exec=bool(flags & EventFlag.COMM_BY_EXEC)
+            )
         elif kind == EventKind.MMAP:
             self._add_mapping(tid, ip, target, tsc, blob, flags)
         elif kind == EventKind.CODE:
-            self._change_code(self._threads[tid], tsc, ip, blob, flags)
+            self._write_code_change(self._threads[tid], tsc, ip, blob, flags)
         elif kind == EventKind.WARNING:
             self.totals.warnings.append(blob.decode(errors="replace"))
         elif kind == EventKind.END:
             self.totals.wait_status = ip
             self.totals.window_edges_passed = target
-            self.totals.killed = bool(flags & Flag.END_KILLED)
+            self.totals.killed = bool(flags & EventFlag.END_KILLED)
 
-    def _change_code(
+    def _write_code_change(
         self, thread: TracedThread, tsc: int, address: int, code: bytes, flags: int
     ) -> None:
         self._write_code(
             MappingLocation(thread.pid, thread.tid, tsc, address, len(code)), code, flags
         )
-        if flags & Flag.CODE_OF_MAPPING:
+        if flags & EventFlag.CODE_OF_MAPPING:
             return
         pages = {
             (thread.pid, page) for page in range(address >> 12, (address + len(code) - 1 >> 12) + 1)
         }
         if pages & self._written_pages:
-            self._warn_untimed("a program changed its own code")
+            self._warn_of_untimed_code("a program changed its own code")
         self._written_pages |= pages
 
-    def _warn_untimed(self, event: str) -> None:
+    def _warn_of_untimed_code(self, event: str) -> None:
         """Warn that without TSC packets a decoder cannot know which code ran before a change."""
         if self._lacks_time:
             self._lacks_time = False
@@ -385,7 +387,7 @@ class PtraceRecorder(RecordingWriter):
                 f"{event}, but tsc=0 leaves the trace without time: it cannot be decoded exactly"
             )
 
-    def _new_process(self) -> _TracedProcess:
+    def _make_process(self) -> _TracedProcess:
         return _TracedProcess([None] * len(self._filters))
 
     def _start_thread(
@@ -395,17 +397,17 @@ class PtraceRecorder(RecordingWriter):
         if pid not in self._processes:
             parent = self._processes.get(parent_pid)
             self._processes[pid] = (
-                _TracedProcess(list(parent.ranges)) if parent else self._new_process()
+                _TracedProcess(list(parent.ranges)) if parent else self._make_process()
             )
-        cpu, pending = self._make_cpu(clock)
+        cpu, pending = self._make_logical_processor(clock)
         self._note_process(pid)
         if parent_tid and not self.is_full:
             self._writer.fork(pid, parent_pid, tid, parent_tid, tsc)
         thread = self._threads[tid] = TracedThread(tid, pid, cpu, pending)
-        self._start_tracing(thread, clock)
+        self._write_trace_start(thread, clock)
         self.totals.threads += 1
 
-    def _make_cpu(self, clock: int) -> tuple[Processor, bytearray]:
+    def _make_logical_processor(self, clock: int) -> tuple[Processor, bytearray]:
         """Return a logical processor, and the buffer for the packets of its trace unit."""
         pending = bytearray()
         memory = Memory(observer=lambda _address, data: pending.extend(data))
@@ -422,17 +424,17 @@ class PtraceRecorder(RecordingWriter):
         pending.clear()  # `install` wrote the ToPA table
         return cpu, pending
 
-    def _start_tracing(self, thread: TracedThread, clock: int) -> None:
+    def _write_trace_start(self, thread: TracedThread, clock: int) -> None:
         """Write that the thread's tracing begins."""
         if not self.is_full:
             self._writer.itrace_start(thread.pid, thread.tid, self._time.tsc(clock))
 
     def _stop_tracing(self, thread: TracedThread, clock: int) -> None:
         """End the thread's tracing and write its last packets."""
-        self._wait_until(thread.cpu, clock)
+        self._advance_processor(thread.cpu, clock)
         self._update_counts(thread, EventKind.EXIT, thread.retired)
         thread.cpu.set_msr(Msr.CTL, 0)
-        self._write_chunk(thread, clock)
+        self._write_pending_packets(thread, clock)
 
     def _end_thread(self, tid: int, clock: int, flags: int = 0, status: int | None = None) -> None:
         thread = self._threads.pop(tid, None)
@@ -440,9 +442,9 @@ class PtraceRecorder(RecordingWriter):
             return
         self._stop_tracing(thread, clock)
         self._store.end_thread(tid)
-        if flags & Flag.EXIT_DETACHED:
+        if flags & EventFlag.EXIT_DETACHED:
             return
-        took_signal = bool(flags & Flag.EXIT_TOOK_SIGNAL)
+        took_signal = bool(flags & EventFlag.EXIT_TOOK_SIGNAL)
         ending = None
         if status is not None and (took_signal or tid == thread.pid):
             # The kernel reports the status of the process as that of its first thread.
@@ -466,7 +468,7 @@ class PtraceRecorder(RecordingWriter):
             if found is not None:
                 process.ranges[index] = found
 
-    def _write_chunk(self, thread: TracedThread, clock: int) -> None:
+    def _write_pending_packets(self, thread: TracedThread, clock: int) -> None:
         if not thread.pending:
             return
         data = bytes(thread.pending)

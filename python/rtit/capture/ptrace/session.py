@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from rtit.capture.events import EventLog
 from rtit.capture.options import describe_time_model
-from rtit.capture.ptrace.recorder import OutputSetup, PtraceRecorder
+from rtit.capture.ptrace.recorder import OutputSchemeSetup, PtraceRecorder
 from rtit.capture.ptrace.shared_cpus import SharedCpuRecorder
 from rtit.capture.request import (
     RecordPlan,
@@ -55,7 +55,7 @@ class TracerStats(TypedDict):
     """Number of processes that exist now."""
 
 
-def check_processes(pids: Sequence[int]) -> None:
+def check_attachable_processes(pids: Sequence[int]) -> None:
     """Raise the error that `PtraceTracer.attach` would raise, without attaching."""
     if len(pids) > _MAX_PROCESSES:
         raise UsageError(f"more than {_MAX_PROCESSES} process numbers")
@@ -108,8 +108,8 @@ class PtraceTracer:
             cut_at_branches=cut_at_branches,
             pin=pin,
             blocked=sorted(blocked),
-            start=_edge_row(window.start) if window else None,
-            stop=_edge_row(window.stop) if window else None,
+            start=_window_edge_for_tracer(window.start) if window else None,
+            stop=_window_edge_for_tracer(window.stop) if window else None,
         )
 
     @classmethod
@@ -122,7 +122,7 @@ class PtraceTracer:
         them. Raises UsageError for invalid process numbers, RecordError if attaching to one of them
         fails; then none is attached.
         """
-        check_processes(pids)
+        check_attachable_processes(pids)
         tracer = cls.__new__(cls)
         tracer._tracer = native_tracer_module().Tracer.attach(
             list(pids),
@@ -190,7 +190,7 @@ class PtraceTracer:
         self.kill()
 
 
-def _edge_row(edge: WindowEdge | None) -> tuple[str | None, int, int, bool] | None:
+def _window_edge_for_tracer(edge: WindowEdge | None) -> tuple[str | None, int, int, bool] | None:
     return None if edge is None else (edge.path, edge.offset, edge.count, edge.relative)
 
 
@@ -248,8 +248,8 @@ def start_ptrace(request: RecordRequest, *, log: EventLog | None = None) -> Ptra
     """
     # Check the program first: a typing error must not replace an older recording.
     if request.pids:
-        check_processes(request.pids)
-        plan = request.plan_recording(_program_of(request.pids))
+        check_attachable_processes(request.pids)
+        plan = request.plan_recording(_common_executable(request.pids))
     else:
         plan = request.plan_recording()
         check_program(request.argv, env=request.env, cwd=request.cwd)
@@ -284,7 +284,7 @@ def replay_events(
     *,
     event: str = "intel_pt//u",
     filters: Sequence[str] = (),
-    unit_output: OutputSetup | None = None,
+    unit_output: OutputSchemeSetup | None = None,
     parameters: Parameters | None = None,
     size_limits: SizeLimits | None = None,
     time: TimeModel | None = None,
@@ -314,7 +314,7 @@ def replay_events(
     return recorder
 
 
-def _program_of(pids: Sequence[int]) -> str | None:
+def _common_executable(pids: Sequence[int]) -> str | None:
     """Return the executable of these processes; None if they run several."""
     try:
         files = {str(Path(f"/proc/{pid}/exe").readlink()) for pid in pids}
@@ -327,7 +327,7 @@ def _program_of(pids: Sequence[int]) -> str | None:
 def _make_recorder(
     plan: RecordPlan,
     *,
-    unit_output: OutputSetup | None = None,
+    unit_output: OutputSchemeSetup | None = None,
     parameters: Parameters | None = None,
 ) -> PtraceRecorder:
     return PtraceRecorder(
@@ -348,7 +348,7 @@ def _make_shared_cpu_recorder(
     cpus: int,
     switches: SwitchRecords,
     *,
-    unit_output: OutputSetup | None = None,
+    unit_output: OutputSchemeSetup | None = None,
     parameters: Parameters | None = None,
 ) -> SharedCpuRecorder:
     time = f"{describe_time_model(plan.time)}, one clock for all CPUs"

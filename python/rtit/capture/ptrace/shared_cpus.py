@@ -59,7 +59,7 @@ class SharedCpuRecorder(PtraceRecorder):
 
     def __init__(self, *arguments: Any, cpus: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._slots = [_CpuSlot(number, *self._make_cpu(0)) for number in range(cpus)]
+        self._slots = [_CpuSlot(number, *self._make_logical_processor(0)) for number in range(cpus)]
         self._next_cpu = 0
         self._next_ips: dict[int, int] = {}
         self._last_clock = 0
@@ -84,17 +84,17 @@ class SharedCpuRecorder(PtraceRecorder):
         """Write the pending packets of all CPUs, and update the size of the file."""
         tsc = self._time.tsc(self._current_clock)
         for slot in self._slots:
-            self._write_slot(slot, tsc)
+            self._write_packets_of_slot(slot, tsc)
         self._writer.flush()
 
     def close(self) -> None:
         """End all remaining threads and close the file. May be called again."""
         for slot in self._slots:
-            self._write_slot(slot, self._time.tsc(self._current_clock))
+            self._write_packets_of_slot(slot, self._time.tsc(self._current_clock))
         super().close()
 
     def _schedule_thread(self, thread: TracedThread) -> None:
-        if self._find_slot(thread) is not None:
+        if self._slot_of_thread(thread) is not None:
             return
         self._next_cpu += 1
         slot = self._slots[self._next_cpu % len(self._slots)]
@@ -102,7 +102,7 @@ class SharedCpuRecorder(PtraceRecorder):
         threads = self._writer.switches is SwitchRecords.THREADS
         tick = self._tick * _SWITCH_TICKS
         when = self._last_clock + self._clock_offset
-        self._wait_until(cpu, when)
+        self._advance_processor(cpu, when)
         before = slot.thread
         if before is not None and (ip := self._next_ips.get(before.tid)) is not None:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
@@ -129,35 +129,35 @@ class SharedCpuRecorder(PtraceRecorder):
             cpu.at(when + 4 * tick)
             cpu.resume(ip, bits=thread.code_bits)
 
-    def _find_slot(self, thread: TracedThread) -> _CpuSlot | None:
+    def _slot_of_thread(self, thread: TracedThread) -> _CpuSlot | None:
         return next((slot for slot in self._slots if slot.thread is thread), None)
 
-    def _write_slot(self, slot: _CpuSlot, tsc: int) -> None:
+    def _write_packets_of_slot(self, slot: _CpuSlot, tsc: int) -> None:
         if slot.pending:
             data = bytes(slot.pending)
             slot.pending.clear()
             self._writer.auxtrace(-1, -1, data, None, tsc, cpu=slot.number)
             self.totals.pt_bytes += len(data)
 
-    def _wait_until(self, cpu: Processor, clock: int) -> None:
+    def _advance_processor(self, cpu: Processor, clock: int) -> None:
         """Advance the CPU to `clock`. Tracing stays on while a CPU is idle, if perf traces CPUs."""
         if self._writer.switches is SwitchRecords.THREADS:
-            super()._wait_until(cpu, clock)
+            super()._advance_processor(cpu, clock)
         else:
             cpu.at(clock)
 
     # Overrides for what PtraceRecorder does with the trace unit of each thread
 
-    def _start_tracing(self, thread: TracedThread, clock: int) -> None:
+    def _write_trace_start(self, thread: TracedThread, clock: int) -> None:
         """Do nothing: tracing begins when the thread gets a CPU."""
 
     def _stop_tracing(self, thread: TracedThread, clock: int) -> None:
-        slot = self._find_slot(thread)
+        slot = self._slot_of_thread(thread)
         self._next_ips.pop(thread.tid, None)
         if slot is None:
             return
         slot.thread = None
-        self._wait_until(slot.cpu, clock)
+        self._advance_processor(slot.cpu, clock)
         if self._writer.switches is SwitchRecords.THREADS:
             slot.cpu.set_msr(Msr.CTL, 0)
         else:
@@ -168,5 +168,5 @@ class SharedCpuRecorder(PtraceRecorder):
             self._clock_offset += 2 * _SWITCH_TICKS * self._tick
             slot.recorded_thread = _IDLE_THREAD
 
-    def _write_chunk(self, thread: TracedThread, clock: int) -> None:
+    def _write_pending_packets(self, thread: TracedThread, clock: int) -> None:
         """Do nothing: the CPUs have the packets."""

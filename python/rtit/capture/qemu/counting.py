@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtit.capture.events import EVENT_RECORD, EventKind, Flag
+from rtit.capture.events import EVENT_RECORD, EventFlag, EventKind
 from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.plugin_protocol import PluginMessage, plugin_settings
 from rtit.capture.qemu.qemu_process import GuestProgram, QemuProcess, qemu_for_request
@@ -88,11 +88,11 @@ class CountSink:
                 self._running[tid].instructions += target
         elif kind == EventKind.WARNING:
             self.totals.warnings.append(f"thread {tid}: {text}")
-            if flags & Flag.WARNING_LEAVES:
+            if flags & EventFlag.WARNING_LEAVES:
                 self._leaving_pids.add(ip)
-            elif flags & Flag.WARNING_STAYS:
+            elif flags & EventFlag.WARNING_STAYS:
                 self._leaving_pids.discard(ip)
-            elif flags & Flag.WARNING_UNCOUNTED:
+            elif flags & EventFlag.WARNING_UNCOUNTED:
                 self.is_complete = False
 
     def set_counts_file(self, pid: int, file: int) -> None:

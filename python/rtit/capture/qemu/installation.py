@@ -28,7 +28,7 @@ def cached_version(qemu: Path, plugin: Path) -> str | None:
     try:
         said = _read_cache(_cache_folder()).decode().split("\n")
         *files, version, end = said
-        if files == _file_states(qemu, plugin) and not end and _is_version(version):
+        if files == _file_change_stamps(qemu, plugin) and not end and _is_version_text(version):
             return version
     except (OSError, RuntimeError, ValueError):
         pass
@@ -37,12 +37,12 @@ def cached_version(qemu: Path, plugin: Path) -> str | None:
 
 def store_version(qemu: Path, plugin: Path, version: str) -> None:
     """Remember that this QEMU accepted this plugin."""
-    if not _is_version(version):
+    if not _is_version_text(version):
         return
     new = None
     try:
         folder = _cache_folder()
-        text = "\n".join([*_file_states(qemu, plugin), version, ""])
+        text = "\n".join([*_file_change_stamps(qemu, plugin), version, ""])
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_trusted(folder.lstat(), stat.S_ISDIR):
             return
@@ -88,7 +88,7 @@ def _is_trusted(status: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
     return is_kind(status.st_mode) and status.st_uid == os.geteuid() and not writable_by_others
 
 
-def _file_states(qemu: Path, plugin: Path) -> list[str]:
+def _file_change_stamps(qemu: Path, plugin: Path) -> list[str]:
     lines = [_FORMAT_VERSION]
     for path in (qemu, plugin):
         status = path.stat()
@@ -98,7 +98,7 @@ def _file_states(qemu: Path, plugin: Path) -> list[str]:
     return lines
 
 
-def _is_version(text: str) -> bool:
+def _is_version_text(text: str) -> bool:
     return 0 < len(text) < 40 and text[0].isdigit() and _DIGITS.issuperset(text)
 
 
@@ -161,7 +161,7 @@ class QemuSearch:
         try:
             if self._error is not None:
                 raise self._error
-            version, output = map(_probe_answer, self._probes)
+            version, output = map(_read_probe_answer, self._probes)
         except (OSError, subprocess.SubprocessError) as error:
             why = getattr(error, "strerror", None) or str(error)
             return f"{self._qemu} cannot be run: {why}"
@@ -189,7 +189,7 @@ class QemuSearch:
         )
 
 
-def _probe_answer(probe: subprocess.Popen[bytes]) -> str:
+def _read_probe_answer(probe: subprocess.Popen[bytes]) -> str:
     with probe:
         try:
             output, _ = probe.communicate(timeout=_TIMEOUT)

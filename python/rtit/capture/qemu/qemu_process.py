@@ -60,11 +60,11 @@ class RecordingFolder:
         self._alive = -1
         self._caretaker = -1
         parent = _temporary_folder()
-        remove_stale(parent)
+        remove_stale_folders(parent)
         try:
             self.name = _create_folder(parent)
         except OSError as error:
-            raise folder_error(error) from error
+            raise temporary_folder_error(error) from error
         try:
             made = Path(self.name)
             alive = made / _LOCK_NAME
@@ -76,7 +76,7 @@ class RecordingFolder:
             self.name = str(made.rename(made.with_name(made.name.removeprefix(_UNFINISHED))))
         except OSError as error:
             _remove_folder(self.name)
-            raise folder_error(error) from error
+            raise temporary_folder_error(error) from error
 
     def start_cleanup_process(self) -> None:
         """Start a shell that removes the folder after the end of this process."""
@@ -127,25 +127,25 @@ def _start_cleanup_shell(folder: str) -> int:
     return end
 
 
-def folder_error(error: OSError) -> QemuStartError:
+def temporary_folder_error(error: OSError) -> QemuStartError:
     """Return the error for a folder that cannot be created or filled."""
     return QemuStartError(
         f"cannot create a temporary folder in {_temporary_folder()}: {error.strerror}"
     )
 
 
-def remove_stale(parent: str) -> None:
+def remove_stale_folders(parent: str) -> None:
     """Remove our folders in `parent` if their recorders have ended."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             name, path = entry.name, Path(entry.path)
-            if (name.startswith(_PREFIX) and _is_stale(path)) or (
-                name.startswith(_UNFINISHED + _PREFIX) and _is_abandoned(path)
+            if (name.startswith(_PREFIX) and _is_stale_folder(path)) or (
+                name.startswith(_UNFINISHED + _PREFIX) and _is_abandoned_folder(path)
             ):
                 _remove_folder(path)
 
 
-def _is_stale(folder: Path) -> bool:
+def _is_stale_folder(folder: Path) -> bool:
     try:
         if folder.lstat().st_uid != os.getuid():
             return False
@@ -163,7 +163,7 @@ def _is_stale(folder: Path) -> bool:
     return True
 
 
-def _is_abandoned(folder: Path) -> bool:
+def _is_abandoned_folder(folder: Path) -> bool:
     """Return whether a folder without its final name is so old that its recorder was killed."""
     try:
         found = folder.lstat()
@@ -232,7 +232,7 @@ class RecordingProcesses:
         self._max_processes = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
 
     @property
-    def any_may_run(self) -> bool:
+    def has_running_processes(self) -> bool:
         """Whether a process may still run."""
         return self._has_untracked or bool(self._files)
 
@@ -248,14 +248,14 @@ class RecordingProcesses:
         except (OSError, OverflowError):
             self._has_untracked = True
             return
-        if self._is_ours(pid, file):
+        if self._belongs_to_recording(pid, file):
             self._files[pid] = file
             self._selector.register(file, selectors.EVENT_READ, self)
         else:
             self._has_untracked = True
             os.close(file)
 
-    def remove_ended(self, file: int) -> int:
+    def remove_ended_process(self, file: int) -> int:
         """Remove the process of pidfd `file`, which has ended; return its pid."""
         self._selector.unregister(file)
         os.close(file)
@@ -274,7 +274,7 @@ class RecordingProcesses:
             os.close(file)
         self._files = {}
 
-    def _is_ours(self, pid: int, file: int) -> bool:
+    def _belongs_to_recording(self, pid: int, file: int) -> bool:
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
@@ -549,7 +549,7 @@ class QemuProcess:
             (folder / "qemu-env").write_bytes(variables)
             self.listener.bind(str(folder / "socket"))
         except OSError as error:
-            raise folder_error(error) from error
+            raise temporary_folder_error(error) from error
         self.listener.listen(256)
         self.listener.setblocking(False)
 

@@ -119,16 +119,16 @@ class QemuSession(TraceUnitSession):
                 if key.fileobj in self._connections:
                     self._receive_messages(key.fileobj, 64)
             else:
-                self._process_ended(self._processes.remove_ended(key.fd))
+                self._process_ended(self._processes.remove_ended_process(key.fd))
         if self._sink.is_full and not was_full:
-            self._publish_request()
+            self._publish_snapshot_request()
         if self._connections or ready:
             return True
         return self._process.poll() is None
 
     def _has_ended(self) -> bool:
         """Return whether no process remains that could send a message."""
-        if self._connections or self._processes.any_may_run:
+        if self._connections or self._processes.has_running_processes:
             return False
         return self._process.poll() is not None
 
@@ -138,10 +138,10 @@ class QemuSession(TraceUnitSession):
         Running threads first send their pending packets; `step` writes after a short delay.
         """
         self._snapshot_requests += 1
-        self._publish_request()
+        self._publish_snapshot_request()
         self._snapshot_time = time.monotonic() + _SNAPSHOT_DELAY_SECONDS
 
-    def _publish_request(self) -> None:
+    def _publish_snapshot_request(self) -> None:
         """Write the number of requests and whether the file is full to the shared page."""
         word = struct.pack("<Q", self._snapshot_requests << 1 | self._sink.is_full)
         with contextlib.suppress(OSError), (Path(self._folder.name) / "clock").open("r+b") as page:

@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtit.capture.events import EVENT_RECORD, EventKind, Flag
+from rtit.capture.events import EVENT_RECORD, EventFlag, EventKind
 from rtit.capture.output_files import NamedFile, create_private_file
 from rtit.capture.qemu.plugin_protocol import PluginMessage
 from rtit.capture.request import SizeLimits
@@ -45,7 +45,7 @@ class _ThreadTotals:
     fault: Fault | None = None
 
     @property
-    def all_decodable(self) -> int:
+    def total_decodable_instructions(self) -> int:
         """Traced instructions of all programs of the thread."""
         return self.decodable + (self.retired if self.traced is None else self.traced[0])
 
@@ -102,7 +102,9 @@ class QemuRecordingSink(RecordingWriter):
         tsc = self._model.tsc(clock)
         writer = self._writer
         if kind == PluginMessage.PACKETS:
-            self._add_packets(tid, blob, bool(flags & Flag.PACKETS_CONTINUE), tsc, target, extra)
+            self._add_packets(
+                tid, blob, bool(flags & EventFlag.PACKETS_CONTINUE), tsc, target, extra
+            )
         elif kind == PluginMessage.COUNTS:
             self._update_counts(tid, target, extra)
         elif kind == PluginMessage.TRACED:
@@ -121,7 +123,7 @@ class QemuRecordingSink(RecordingWriter):
             self._write_code(MappingLocation(extra, tid, tsc, ip, len(blob)), bytes(blob), flags)
         elif kind == EventKind.COMM:
             name = os.fsdecode(bytes(blob))
-            writer.comm(ip, tid, tsc, name, by_exec=bool(flags & Flag.COMM_BY_EXEC))
+            writer.comm(ip, tid, tsc, name, by_exec=bool(flags & EventFlag.COMM_BY_EXEC))
         elif kind == EventKind.THREAD:
             self._start_thread(tid, ip, target, extra, tsc)
         elif kind == EventKind.FAULT:
@@ -129,18 +131,18 @@ class QemuRecordingSink(RecordingWriter):
                 self._threads[tid].fault = Fault(ip, extra >> 32, target)
         elif kind == EventKind.EXIT:
             self._update_counts(tid, target, extra)
-            took = bool(flags & Flag.EXIT_TOOK_SIGNAL)
+            took = bool(flags & EventFlag.EXIT_TOOK_SIGNAL)
             thread = self._threads.get(tid)
             fault = thread.fault if took and thread is not None else None
-            of_process = bool(flags & Flag.EXIT_WHOLE_PROCESS)
-            traced = thread.all_decodable if thread is not None else None
+            of_process = bool(flags & EventFlag.EXIT_WHOLE_PROCESS)
+            traced = thread.total_decodable_instructions if thread is not None else None
             self._end_thread(tid, tsc, ExitStatus(ip, of_process, took, fault), traced)
         elif kind == EventKind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
-            if flags & Flag.WARNING_LEAVES:
+            if flags & EventFlag.WARNING_LEAVES:
                 self._leaving_pids.add(ip)
-            elif flags & Flag.WARNING_STAYS:
+            elif flags & EventFlag.WARNING_STAYS:
                 self._leaving_pids.discard(ip)
 
     def close(self) -> None:
@@ -197,7 +199,7 @@ class QemuRecordingSink(RecordingWriter):
         self.has_begun = True
         old = self._threads.get(tid)
         if old is not None:  # the thread runs a new program (exec)
-            old.decodable = old.all_decodable
+            old.decodable = old.total_decodable_instructions
             old.retired = old.branches = 0
             old.traced = None
             return

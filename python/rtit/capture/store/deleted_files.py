@@ -145,7 +145,7 @@ class DeletedFiles:
         self.build_ids = BuildIds()
         """The build ids of all mapped files."""
         self.lost_paths: list[str] = []
-        """Paths of files with code that could not be kept; complete after `unavailable_code`."""
+        """Files with code that could not be kept; complete after `code_of_changed_files`."""
 
     def add_from_file(self, location: MappingLocation, mapping: MmapEvent) -> None:
         """Copy a mapping from its file, unless the file has changed since the recording began."""
@@ -157,7 +157,7 @@ class DeletedFiles:
             ranges[key] = self._copy_from_file(mapping, location.size)
         self._add_location(ranges[key], location)
 
-    def expect_contents(
+    def register_expected_contents(
         self, location: MappingLocation, mapping: MmapEvent, build_id: bytes | None
     ) -> None:
         """Register a mapping with contents that the tracer sends; `add_contents` receives them."""
@@ -177,7 +177,7 @@ class DeletedFiles:
             self._store_contents(pid)
         return True
 
-    def unavailable_code(
+    def code_of_changed_files(
         self, max_bytes: int | None = None
     ) -> Iterator[tuple[MappingLocation, bytes]]:
         """Yield the code of files that were deleted or changed, for each location it was mapped at.

@@ -194,7 +194,7 @@ class SnapshotStore:
         return len(data)
 
 
-def make_store(writer: Writer, limits: SizeLimits) -> FileStore | SnapshotStore:
+def make_packet_store(writer: Writer, limits: SizeLimits) -> FileStore | SnapshotStore:
     """Return the packet store for these limits."""
     if limits.snapshot is not None:
         return SnapshotStore(writer, limits.snapshot)

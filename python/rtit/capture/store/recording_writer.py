@@ -10,11 +10,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rtit.capture.events import Flag, MmapEvent, parse_mmap_with_contents
+from rtit.capture.events import EventFlag, MmapEvent, parse_mmap_with_contents
 from rtit.capture.request import RecordPlan, SizeLimits
 from rtit.capture.session import RecordingTotals
 from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation, build_id_in
-from rtit.capture.store.packet_store import make_store
+from rtit.capture.store.packet_store import make_packet_store
 from rtit.errors import RecordError
 from rtit.perfdata import (
     ExitStatus,
@@ -82,7 +82,7 @@ class RecordingWriter:
     def __init__(self, writer: Writer, size_limits: SizeLimits | None = None) -> None:
         self.totals = RecordingTotals()
         self._writer = writer
-        self._store = make_store(writer, size_limits or SizeLimits())
+        self._store = make_packet_store(writer, size_limits or SizeLimits())
         self._deleted_files = DeletedFiles()
         self._first_pid = 0
         self._deferred_exits: list[tuple[int, int, int, ExitStatus]] = []
@@ -117,9 +117,9 @@ class RecordingWriter:
         """Write an executable mapping; `blob` and `flags` are those of its event."""
         mapping, head = parse_mmap_with_contents(blob)
         build_id = None
-        if flags & Flag.MMAP_WITH_CONTENTS:
+        if flags & EventFlag.MMAP_WITH_CONTENTS:
             build_id = build_id_in(head)
-            self._deleted_files.expect_contents(location, mapping, build_id)
+            self._deleted_files.register_expected_contents(location, mapping, build_id)
         else:
             self._deleted_files.add_from_file(location, mapping)
         pid, tid, time, address, size = location
@@ -128,7 +128,7 @@ class RecordingWriter:
 
     def _write_code(self, location: MappingLocation, code: bytes, flags: int) -> None:
         """Write new code; `flags` are those of its event."""
-        if flags & Flag.CODE_OF_MAPPING and self._deleted_files.add_contents(
+        if flags & EventFlag.CODE_OF_MAPPING and self._deleted_files.add_contents(
             location.pid, location.address, code
         ):
             return
@@ -180,7 +180,7 @@ class RecordingWriter:
         """Write the code of deleted and changed files into the recording."""
         deleted_files = self._deleted_files
         try:
-            for location, code in deleted_files.unavailable_code(self._store.free_bytes):
+            for location, code in deleted_files.code_of_changed_files(self._store.free_bytes):
                 self._writer.text_poke(
                     location.pid, location.tid, location.time, location.address, code
                 )

@@ -35,10 +35,12 @@ def add_arguments(parser: CommandParser) -> None:
         "to decode",
     )
     group = parser.add_argument_group("Output")
-    options.add_value(group, "--profile", "NAME", "Show the values that this processor returns")
-    options.add_flag(group, "--all", "Also show the fields that are 0")
-    options.add_flag(group, "--list", "List the profiles and the leaves")
-    options.add_json(group, "Print JSON")
+    options.add_value_option(
+        group, "--profile", "NAME", "Show the values that this processor returns"
+    )
+    options.add_flag_option(group, "--all", "Also show the fields that are 0")
+    options.add_flag_option(group, "--list", "List the profiles and the leaves")
+    options.add_json_option(group, "Print JSON")
     parser.add_general_options()
 
 
@@ -80,13 +82,13 @@ class _SourceFootnotes:
         self._profile = profile
         self._numbers: dict[str, int] = {}
 
-    def of_attribute(self, attribute: str) -> str:
+    def footnote_of_attribute(self, attribute: str) -> str:
         """Return a reference to the source of an attribute, or ""."""
         if self._profile is None or not attribute:
             return ""
-        return self.number_source(self._profile.source_of_attribute(attribute))
+        return self.footnote_number(self._profile.source_of_attribute(attribute))
 
-    def number_source(self, source: str) -> str:
+    def footnote_number(self, source: str) -> str:
         """Return the number of a source, in brackets."""
         return f"  [{self._numbers.setdefault(source, len(self._numbers) + 1)}]"
 
@@ -140,12 +142,12 @@ def _show_profile(profile: Profile, notes: _SourceFootnotes) -> None:
         ("linear addresses", f"{profile.linear_width} bits", "linear_width"),
     ]
     for title, text, attribute in facts:
-        output.print_line(f"{title:24} {text}{notes.of_attribute(attribute)}")
+        output.print_line(f"{title:24} {text}{notes.footnote_of_attribute(attribute)}")
     for name in profile.known_errata:
         switch = "on" if name in profile.active_errata else "off"
         each = ERRATA[name]
         output.print_line(
-            f"erratum {name:16} {switch}: {each.effect}{notes.number_source(each.source)}"
+            f"erratum {name:16} {switch}: {each.effect}{notes.footnote_number(each.source)}"
         )
 
 
@@ -169,7 +171,7 @@ def _print_leaf(
                 continue
             where = f"{result.upper()}[{row.bits}]"
             content = f"{row.content:#x}" if row.name in _BITMAPS else f"{row.content}"
-            note = notes.of_attribute(_profile_attribute_of_field(key, result, row.name))
+            note = notes.footnote_of_attribute(_profile_attribute_of_field(key, result, row.name))
             output.print_line(
                 f"  {where:11} {row.name:15} {content:<8}  {row.words} ({row.source}){note}"
             )

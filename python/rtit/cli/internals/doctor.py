@@ -31,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.usage = "rtit doctor [options]"
     parser.description = "Check what this machine supports: PT hardware, back ends, tools, symbols."
     parser.epilog = "Example:\n  rtit doctor\n"
-    options.add_json(parser.add_argument_group("Output"), "Print the findings as JSON")
+    options.add_json_option(parser.add_argument_group("Output"), "Print the findings as JSON")
     parser.add_general_options()
 
 

@@ -27,28 +27,28 @@ _EPILOG = """Examples:
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Output")
-    options.add_json(group)
-    options.add_flag(group, "--rules", "List all rules and exit")
+    options.add_json_option(group)
+    options.add_flag_option(group, "--rules", "List all rules and exit")
     group = parser.add_argument_group("Rules")
-    options.add_list(group, "--ignore", "RULE,...", "Do not check these rules")
-    options.add_value(
+    options.add_list_option(group, "--ignore", "RULE,...", "Do not check these rules")
+    options.add_value_option(
         group,
         "--errata",
         "NAME,...",
         "Ignore violations that these errata explain (default: the errata of the recorded "
         f"processor; {_NONE}: no errata)",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--psb-period",
         "BYTES",
         "Expect a PSB at least every BYTES bytes (default: the setting in the recording)",
         type=_parse_number_of_bytes,
     )
-    options.add_streams(parser)
-    options.add_raw(parser)
+    options.add_stream_options(parser)
+    options.add_raw_options(parser)
     parser.add_general_options(rare="options for raw PT")
 
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = _parse_errata(arguments.errata)
     found = False
 
-    def show(title: str | None, findings: Iterable[Finding]) -> None:
+    def show_findings(title: str | None, findings: Iterable[Finding]) -> None:
         nonlocal found
         for finding in findings:
             if finding.rule.name not in ignored:
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         for stream in options.parse_selection(arguments).select_streams(trace.streams):
             errata = options.stream_errata(stream) if chosen is None else chosen
             title = None if raw else stream.title
-            show(title, lint(stream.chunks(), psb_period=period, errata=errata))
+            show_findings(title, lint(stream.chunks(), psb_period=period, errata=errata))
         gaps = IncompleteReport("lint", trace).exit_code()
     return 1 if found else gaps
 

@@ -65,23 +65,25 @@ def add_arguments(parser: CommandParser) -> None:
         ),
     )
     group = parser.add_argument_group("Check a write")
-    options.add_value(group, "--profile", "NAME", "Say whether this processor accepts the value")
-    options.add_value(
+    options.add_value_option(
+        group, "--profile", "NAME", "Say whether this processor accepts the value"
+    )
+    options.add_value_option(
         group,
         "--current",
         "VALUE",
         "Value of the register before the write (default: the reset value)",
     )
-    options.add_flag(
+    options.add_flag_option(
         group, "--tracing", "Assume that TraceEn is 1 while another register is written"
     )
-    options.add_flag(
+    options.add_flag_option(
         group, "--vmx", "Assume that the processor is in VMX operation during the write"
     )
     group = parser.add_argument_group("Output")
-    options.add_flag(group, "--all", "Also show the fields that are 0")
-    options.add_flag(group, "--list", "List the registers")
-    options.add_json(group, "Print JSON")
+    options.add_flag_option(group, "--all", "Also show the fields that are 0")
+    options.add_flag_option(group, "--list", "List the registers")
+    options.add_json_option(group, "Print JSON")
     parser.add_general_options()
 
 

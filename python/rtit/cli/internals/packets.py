@@ -29,18 +29,18 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.description = "List the packets of a trace, one per line: offset, name, fields."
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Output")
-    options.add_timing(group)
-    options.add_json(group)
-    options.add_streams(parser)
-    options.add_numbers(options.add_raw(parser))
+    options.add_timing_option(group)
+    options.add_json_option(group)
+    options.add_stream_options(parser)
+    options.add_clock_and_start_options(options.add_raw_options(parser))
     parser.add_general_options(rare="options for raw PT")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the packets; return 3 if some bytes are no packet, or the file was cut."""
-    if arguments.timing and arguments.raw is not None and options.is_piped(arguments.raw):
+    if arguments.timing and arguments.raw is not None and options.is_raw_file_piped(arguments.raw):
         raise UsageError("--timing reads the packets twice: with --raw it needs a file, not a pipe")
     with options.open_trace(arguments) as trace:
         gaps = IncompleteReport("packets", trace)
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
                 # raw PT is one stream, which has no name and perhaps no size
                 title = stream.title if arguments.raw is None else None
                 printer = _PacketPrinter(title, trace.clock, as_json=arguments.json)
-                if printer.print_all(stream, timing=arguments.timing):
+                if printer.print_all_packets(stream, timing=arguments.timing):
                     gaps.note_shown_gap()
         return gaps.exit_code()
 
@@ -63,7 +63,7 @@ class _PacketPrinter:
         self._clock = clock
         self._as_json = as_json
 
-    def print_all(self, stream: Stream, *, timing: bool) -> bool:
+    def print_all_packets(self, stream: Stream, *, timing: bool) -> bool:
         """Print all packets; return True if some bytes are no packet."""
         if self._title and not self._as_json:
             output.print_line(f"# {self._title}, {stream.size:,} bytes")
@@ -73,12 +73,12 @@ class _PacketPrinter:
         for item in stream.scan(options.stream_errata(stream) or ("SKD007",)):
             if isinstance(item, BadBytes):
                 gaps = True
-                self._print_bad(item)
+                self._print_bad_bytes(item)
             else:
                 self._print_packet(item, None if times is None else times.times_of_packet(item))
         return gaps
 
-    def _print_bad(self, item: BadBytes) -> None:
+    def _print_bad_bytes(self, item: BadBytes) -> None:
         if self._as_json:
             bad = {"offset": item.offset, "size": item.length, "error": item.reason}
             output.write_json({"stream": self._title, **bad})

@@ -39,19 +39,19 @@ def add_arguments(parser: CommandParser) -> None:
         help="Scenario files, directories of scenario files, or names from --list",
     )
     group = parser.add_argument_group("Output")
-    options.add_flag(group, "--list", "List the scenarios by section of the Intel SDM")
-    options.add_flag(group, "--syntax", "Describe the format of scenarios")
-    options.add_json(group, "Print JSON")
+    options.add_flag_option(group, "--list", "List the scenarios by section of the Intel SDM")
+    options.add_flag_option(group, "--syntax", "Describe the format of scenarios")
+    options.add_json_option(group, "Print JSON")
     group.add_argument("--quiet", "-q", action="store_true", help="Print only differences")
-    options.add_value(
+    options.add_value_option(
         group,
         "--raw",
         "FILE",
         "Write the packet bytes of the scenario to FILE (only with one scenario)",
     )
     group = parser.add_argument_group("Processor")
-    options.add_value(group, "--profile", "NAME", "Run the scenarios on this processor")
-    options.add_list(
+    options.add_value_option(group, "--profile", "NAME", "Run the scenarios on this processor")
+    options.add_list_option(
         group,
         "--set",
         "NAME=VALUE",
@@ -143,7 +143,7 @@ def _run_scenarios(paths: list[Path], arguments: argparse.Namespace) -> int:
             refused += 1
             continue
         changed = with_settings(scenario, profile=arguments.profile, parameters=parameters)
-        document, raw = _run_one(changed, arguments)
+        document, raw = _run_one_scenario(changed, arguments)
         documents.append(document)
         refused += "error" in document
         different += not document["as_expected"] and "error" not in document
@@ -158,7 +158,9 @@ def _run_scenarios(paths: list[Path], arguments: argparse.Namespace) -> int:
     return int(bool(different or refused))
 
 
-def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[str, Any], bytes]:
+def _run_one_scenario(
+    scenario: Scenario, arguments: argparse.Namespace
+) -> tuple[dict[str, Any], bytes]:
     """Run a scenario, and print it unless --json; return its JSON value and its bytes."""
     from rtit.scenario import ScenarioStep, run_steps
     from rtit.scenario.report import (

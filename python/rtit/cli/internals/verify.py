@@ -27,17 +27,17 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit verify [options] --truth FILE [FILE]"
     parser.epilog = _EPILOG
-    options.add_file(parser)
-    options.add_value(
+    options.add_file_argument(parser)
+    options.add_value_option(
         parser.add_argument_group("Comparison"),
         "--truth",
         "FILE",
         "The truth file, which rtit record --truth wrote",
         required=True,
     )
-    options.add_images(parser)
-    group = options.add_raw(parser)
-    options.add_raw_code(group)
+    options.add_image_options(parser)
+    group = options.add_raw_options(parser)
+    options.add_raw_code_options(group)
     group.add_argument(
         "--tid",
         type=int,
@@ -54,7 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     with options.open_trace(arguments) as trace:
         with show_progress("verify", trace.threads, prints=False):
-            verdicts = verify_threads(trace, arguments.truth, filter_ranges(trace), arguments.tid)
+            verdicts = verify_threads(
+                trace, arguments.truth, filter_ranges_by_process(trace), arguments.tid
+            )
         for problem in trace.image_problems:
             output.print_line(f"image: {problem}")
         gaps = IncompleteReport("verify", trace).exit_code()
@@ -90,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     return gaps
 
 
-def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
+def filter_ranges_by_process(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
     """Return a function of a process: the linear addresses of its FilterEn and TraceStop ranges."""
     from rtit.perfdata.filters import FILTER_EN, parse_address_filters
 

@@ -13,7 +13,7 @@ from rtit.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
     from rtit.trace import Trace
-    from rtit.trace.recording.buffers import BufferSummary
+    from rtit.trace.recording.aux_buffers import BufferSummary
     from rtit.trace.recording.summary import RecordingSummary
 
 _MOST = 40
@@ -29,18 +29,18 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.description = "Show the machine, settings, buffers and files of a recording."
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Output")
-    options.add_value(
+    options.add_value_option(
         group,
         "--at",
         "TIME",
         "Convert this time between TSC and perf's clock, and show nothing else. TIME is a TSC "
         "value, or a time of perf's clock such as 5ns or 1.5s",
     )
-    options.add_json(group, "Print one JSON object")
-    options.add_images(parser)
-    options.add_raw(parser)
+    options.add_json_option(group, "Print one JSON object")
+    options.add_image_options(parser)
+    options.add_raw_options(parser)
     parser.add_general_options(rare=options.RARE)
 
 
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_converted_time(trace: Trace, text: str, *, as_json: bool) -> None:
-    from rtit.trace.recording.settings import format_seconds
+    from rtit.trace.recording.decoder_settings import format_seconds
 
     clock = trace.clock
     if clock is None:

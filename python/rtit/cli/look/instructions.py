@@ -24,9 +24,9 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.description = "List the executed instructions of a recording, one per line, in order."
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Output")
-    options.add_value(
+    options.add_value_option(
         group,
         "--fields",
         "LIST",
@@ -34,15 +34,15 @@ def add_arguments(parser: CommandParser) -> None:
         f"fast: {' '.join(NATIVE_FIELDS)}\nslow: {' '.join(DETAILED_FIELDS)}\n"
         "'rtit help fields' explains each",
     )
-    options.add_flag(
+    options.add_flag_option(
         group,
         "--merge",
         "List the instructions of all threads in order of time (default: one "
         "thread after the other)",
     )
-    options.add_ends(group)
-    options.add_code(options.add_streams(parser))
-    options.add_reading(parser)
+    options.add_head_and_tail_options(group)
+    options.add_code_selection_options(options.add_stream_options(parser))
+    options.add_common_reading_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,6 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
             ):
                 output.write_lines(text)
         output.flush_output()
-        gaps.print_spans()
-        gaps.print_images()
+        gaps.print_undecoded_spans()
+        gaps.print_image_problems()
         return gaps.exit_code()

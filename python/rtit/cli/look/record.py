@@ -17,7 +17,7 @@ from rtit.cli import options, output
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import StatusLine
 from rtit.cli.signals import ending_signals, wait_for_program
-from rtit.readable import format_json
+from rtit.text_escaping import format_json
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -206,16 +206,16 @@ def add_arguments(parser: CommandParser) -> None:
         "then continue unharmed, and the exit code is 0",
     )
     group.add_argument("-q", "--quiet", action="store_true", help="Show no progress and no summary")
-    options.add_value(
+    options.add_value_option(
         group,
         "--json",
         "FILE",
         "Also write the result of the recording and of the program as one JSON object ('rtit "
         "help json'). With - write it to standard output, after the output of the program",
     )
-    _add_limits(parser)
-    _add_methods(parser)
-    _add_rare(parser)
+    _add_limit_options(parser)
+    _add_backend_options(parser)
+    _add_rare_options(parser)
     parser.add_general_options(
         rare="modelled time (--cpi, --core-clock), shared CPUs (--cpus), options of perf "
         "and QEMU, and files for 'rtit verify' (--truth, --events)"
@@ -225,19 +225,19 @@ def add_arguments(parser: CommandParser) -> None:
     )
 
 
-def _add_limits(parser: CommandParser) -> None:
+def _add_limit_options(parser: CommandParser) -> None:
     group = parser.add_argument_group("How much")
-    options.add_list(
+    options.add_list_option(
         group,
         "--filter",
         "FILTER",
         "Trace one address range ('filter main @ ./program'), or end the trace at an address "
         "range ('tracestop f @ ./program')",
     )
-    options.add_value(
+    options.add_value_option(
         group, "--start-at", "WHERE", "Start at FUNCTION[@FILE] or after N instructions"
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--stop-at",
         "WHERE",
@@ -251,7 +251,7 @@ def _add_limits(parser: CommandParser) -> None:
         help=f"Keep only the last SIZE bytes of each thread (default: {_DEFAULT_SNAPSHOT}). "
         "rtit writes the snapshot when recording ends, also after a crash, and on SIGUSR2",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--max-size",
         "SIZE",
@@ -261,7 +261,7 @@ def _add_limits(parser: CommandParser) -> None:
     )
 
 
-def _add_methods(parser: CommandParser) -> None:
+def _add_backend_options(parser: CommandParser) -> None:
     group = parser.add_argument_group("How")
     group.add_argument(
         "--backend",
@@ -278,13 +278,17 @@ def _add_methods(parser: CommandParser) -> None:
         metavar="EVENT",
         help="Trace settings as in perf: intel_pt/cyc,mtc_period=3,noretcomp/u",
     )
-    options.add_flag(group, "--no-aslr", "Load at fixed addresses, so that two runs are comparable")
+    options.add_flag_option(
+        group, "--no-aslr", "Load at fixed addresses, so that two runs are comparable"
+    )
 
 
-def _add_rare(parser: CommandParser) -> None:
+def _add_rare_options(parser: CommandParser) -> None:
     group = parser.add_rare_group("Modelled time and CPUs")
-    options.add_value(group, "--cpi", "N", "Core cycles per instruction (default: 1)", default="1")
-    options.add_value(
+    options.add_value_option(
+        group, "--cpi", "N", "Core cycles per instruction (default: 1)", default="1"
+    )
+    options.add_value_option(
         group,
         "--core-clock",
         "FREQUENCY",
@@ -292,7 +296,7 @@ def _add_rare(parser: CommandParser) -> None:
         "always runs at 1 GHz",
         default="1GHz",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--cpus",
         "N",
@@ -302,7 +306,7 @@ def _add_rare(parser: CommandParser) -> None:
         type=int,
     )
     group = parser.add_rare_group("Files for rtit verify")
-    options.add_value(group, "--truth", "FILE", "Also write the path that the tracer saw")
+    options.add_value_option(group, "--truth", "FILE", "Also write the path that the tracer saw")
     group.add_argument(
         "--truth-format",
         dest="truth_form",
@@ -310,7 +314,7 @@ def _add_rare(parser: CommandParser) -> None:
         help="hashes: one hash for each 2^20 instructions (default with qemu); runs: every run "
         "of instructions, so that rtit verify can show where a decoded path diverges",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--events",
         "FILE",
@@ -328,21 +332,21 @@ def _add_rare(parser: CommandParser) -> None:
         metavar="PAGES[,AUXPAGES]",
         help="Sizes of the kernel's buffers, in the syntax of perf, such as ,64M",
     )
-    options.add_list(
+    options.add_list_option(
         group,
         "--perf-option",
         "OPTION",
         "Pass another option to perf record, as one word with its value, such as "
         "--perf-option=-C0-3 or --perf-option=--switch-output=1G; may be repeated",
     )
-    options.add_qemu_env(parser.add_rare_group("With --backend qemu"))
+    options.add_qemu_env_option(parser.add_rare_group("With --backend qemu"))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Record; return the program's exit code, 128+N if signal N ended it; 0 with --pid."""
-    from rtit.capture.backends import choose_backend, start_with_choice
+    from rtit.capture.backends import choose_backend, start_chosen_backend
     from rtit.capture.output_files import ReservedOutput
-    from rtit.capture.request import RecordRequest, check_distinct
+    from rtit.capture.request import RecordRequest, check_distinct_files
     from rtit.errors import UsageError
 
     argv = list(arguments.program)
@@ -365,7 +369,7 @@ def run(arguments: argparse.Namespace) -> int:
         start_at=arguments.start_at,
         stop_at=arguments.stop_at,
         size_limits=extent,
-        time=_time_model(arguments),
+        time=_parse_time_model(arguments),
         truth=Path(arguments.truth) if arguments.truth else None,
         truth_form=arguments.truth_form,
         aslr=not arguments.no_aslr,
@@ -383,7 +387,7 @@ def run(arguments: argparse.Namespace) -> int:
         "--events": arguments.events,
         "--json": None if arguments.json == "-" else arguments.json,
     }
-    check_distinct(written)
+    check_distinct_files(written)
     log = None
     if arguments.events:
         from rtit.capture.events import EventLog
@@ -396,7 +400,7 @@ def run(arguments: argparse.Namespace) -> int:
             files.enter_context(ReservedOutput(path)) if path else None
             for path in (written["--events"], written["--json"])
         )
-        session, choice = start_with_choice(request, choice, log=log)
+        session, choice = start_chosen_backend(request, choice, log=log)
         with session, RecordingProgress(sys.stderr, choice, quiet=arguments.quiet) as progress:
             wait_for_program(session, wanted, forward_first=not pids, update=progress.show_if_due)
             recording = session.finish()
@@ -435,7 +439,7 @@ def _parse_size_limits(arguments: argparse.Namespace) -> SizeLimits:
     )
 
 
-def _time_model(arguments: argparse.Namespace) -> TimeModel:
+def _parse_time_model(arguments: argparse.Namespace) -> TimeModel:
     """Return the model of time. Raises UsageError."""
     from rtit.capture.options import make_time_model, parse_cpi, parse_frequency
 

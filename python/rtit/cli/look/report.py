@@ -36,14 +36,14 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.description = "Summarize a recording: processes, threads, hot functions, faults, losses."
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Output")
-    options.add_value(
+    options.add_value_option(
         group, "--top", "N", "Show N functions (default: 15)", default=15, type=options.parse_count
     )
-    options.add_json(group, "Print one JSON object")
-    options.add_streams(parser)
-    options.add_reading(parser, jobs=options.MANY_JOBS)
+    options.add_json_option(group, "Print one JSON object")
+    options.add_stream_options(parser)
+    options.add_common_reading_options(parser, jobs=options.MANY_JOBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             output.write_json(report_json(trace, found, roots, faults[:_FAULTS], _CALLS), indent=2)
         else:
             _print_warnings(trace, found)
-            _print_head(trace, roots, faults)
+            _print_report_head(trace, roots, faults)
             _print_streams(found.streams)
             _print_functions(found, arguments.top)
             _print_problems(trace, found)
@@ -95,7 +95,9 @@ def _print_warnings(trace: Trace, found: RecordingStatistics) -> None:
     output.print_line(f"  say where it is:  rtit report --map {path}=PATH")
 
 
-def _print_head(trace: Trace, roots: Sequence[ProcessNode], faults: Sequence[ProcessCrash]) -> None:
+def _print_report_head(
+    trace: Trace, roots: Sequence[ProcessNode], faults: Sequence[ProcessCrash]
+) -> None:
     from rtit.views.report import count_processes, format_tree
 
     command = " ".join(trace.command_line)
@@ -108,14 +110,14 @@ def _print_head(trace: Trace, roots: Sequence[ProcessNode], faults: Sequence[Pro
             output.print_line(f"  {ended}")
     for fault in faults[:_FAULTS]:
         _print_fault(fault)
-    _print_rest(len(faults) - _FAULTS, "faults")
+    _print_number_of_omitted_rows(len(faults) - _FAULTS, "faults")
     if count > 1:
         output.print_line()
         tree = format_tree(roots)
         for line in islice(tree, _PROCESSES):
             output.print_line(line)
         rest = list(tree)
-        _print_rest(len(rest) - 1, "lines of processes")
+        _print_number_of_omitted_rows(len(rest) - 1, "lines of processes")
         for line in rest[-1:]:
             output.print_line(line)
 
@@ -135,8 +137,10 @@ def _print_streams(streams: Sequence[StreamStatistics]) -> None:
             )
             for name, count in each.thread_instructions[:_STREAMS]:
                 output.print_line(f"{count:14,} {'':30}    {name}")
-            _print_rest(len(each.thread_instructions) - _STREAMS, "threads of this CPU")
-    _print_rest(len(streams) - _STREAMS, "smaller ones")
+            _print_number_of_omitted_rows(
+                len(each.thread_instructions) - _STREAMS, "threads of this CPU"
+            )
+    _print_number_of_omitted_rows(len(streams) - _STREAMS, "smaller ones")
 
 
 def _print_functions(found: RecordingStatistics, top: int) -> None:
@@ -149,7 +153,7 @@ def _print_functions(found: RecordingStatistics, top: int) -> None:
         output.print_line(
             f"{number:14,} {number / whole:7.1%}  {f'{name} ({file})' if name else file}"
         )
-    _print_rest(len(found.functions) - top, "functions")
+    _print_number_of_omitted_rows(len(found.functions) - top, "functions")
     output.print_line()
 
 
@@ -164,7 +168,9 @@ def _print_problems(trace: Trace, found: RecordingStatistics) -> None:
             )
         for text in each.unknown_loops:
             output.print_line(f"ledger: {each.title}: {text}")
-        _print_rest(len(each.unknown_loops) - _MOST, "loops of unknown repetition")
+        _print_number_of_omitted_rows(
+            len(each.unknown_loops) - _MOST, "loops of unknown repetition"
+        )
         if each.unattributed:
             output.print_line(
                 f"ledger: {each.title}: {each.unattributed:,} instructions of further iterations "
@@ -190,7 +196,7 @@ def _print_problems(trace: Trace, found: RecordingStatistics) -> None:
             output.print_line(f"  ... and {len(each.losses) - _MOST} more")
 
 
-def _print_rest(count: int, what: str) -> None:
+def _print_number_of_omitted_rows(count: int, what: str) -> None:
     if count > 0:
         output.print_line(f"{'':22}  ... and {count:,} more {what}")
 

@@ -43,24 +43,26 @@ def add_arguments(parser: CommandParser) -> None:
 
     command = parser.get_default("command")
     parser.description, parser.epilog = _DESCRIPTIONS[command], _EPILOGS[command]
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Output")
     if command != "edges":
-        options.add_ends(group, "events" if command == "events" else "rows")
+        options.add_head_and_tail_options(group, "events" if command == "events" else "rows")
     if command in ("branches", "blocks"):
-        options.add_timing(group)
-    options.add_json(group)
+        options.add_timing_option(group)
+    options.add_json_option(group)
     if command == "branches":
         help_text = f"Comma-separated columns of: {' '.join(BRANCH_FIELDS)} (default: %(default)s)"
         default = "source,target,kind"
-        options.add_value(group, "--fields", "LIST", help_text, default=default)
+        options.add_value_option(group, "--fields", "LIST", help_text, default=default)
     if command == "edges":
         help_text = "Only the N most frequent edges of each thread or CPU"
-        options.add_value(group, "--top", "N", help_text, type=options.parse_count)
-    options.add_code(options.add_streams(parser))
+        options.add_value_option(group, "--top", "N", help_text, type=options.parse_count)
+    options.add_code_selection_options(options.add_stream_options(parser))
     if command == "edges":
-        options.add_max_edges(parser)
-    options.add_reading(parser, jobs=options.MANY_JOBS if command == "edges" else options.ONE_JOB)
+        options.add_max_edges_option(parser)
+    options.add_common_reading_options(
+        parser, jobs=options.MANY_JOBS if command == "edges" else options.ONE_JOB
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,8 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
                     output.write_lines(part)
                 gaps.collect_undecoded_spans(stream)
         output.flush_output()
-        gaps.print_spans()
-        gaps.print_images()
+        gaps.print_undecoded_spans()
+        gaps.print_image_problems()
         for text in uncounted:
             gaps.print_gap(text)
         return gaps.exit_code()

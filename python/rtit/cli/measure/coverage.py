@@ -48,22 +48,22 @@ def add_arguments(parser: CommandParser) -> None:
         help="Format of the report. html: one page; lcov: for genhtml; cobertura: XML; drcov: "
         "blocks; afl: edge bitmap (default: text)",
     )
-    options.add_output(group)
-    options.add_dso(group, "the program")
-    options.add_list(
+    options.add_output_option(group)
+    options.add_dso_option(group, "the program")
+    options.add_list_option(
         group,
         "--diff-from",
         "BASE",
         "Show only code that did not run in the recording BASE; may be repeated",
     )
-    options.add_streams(parser)
-    options.add_max_edges(parser)
-    options.add_reading(parser, jobs=options.MANY_JOBS)
+    options.add_stream_options(parser)
+    options.add_max_edges_option(parser)
+    options.add_common_reading_options(parser, jobs=options.MANY_JOBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the coverage; return 3 if something could not be decoded."""
-    raw = options.is_raw(arguments)
+    raw = options.is_raw_requested(arguments)
     if raw and arguments.files:
         raise UsageError(f"two files given: {arguments.files[0]} and --raw {arguments.raw}")
     matched: set[str] = set()
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.diff_from:
         found = found.without_code_of(_gather_coverage(arguments, arguments.diff_from, matched))
-    options.check_map(arguments, matched)
+    options.check_path_map(arguments, matched)
     found.files = _select_files_by_name(found, arguments.dso)
     output.write_file_or_stdout(arguments.output, _format_coverage(arguments.format, found))
     for line in found.losses:
@@ -114,7 +114,7 @@ def _format_coverage(kind: str, found: Coverage) -> Iterable[bytes]:
     from rtit.coverage.formats.cobertura import cobertura_report
     from rtit.coverage.formats.html import html_report
     from rtit.coverage.formats.lines import lcov_report, text_report
-    from rtit.readable import escape_control_characters
+    from rtit.text_escaping import escape_control_characters
 
     if kind == "drcov":
         return [drcov_log(found.files)]

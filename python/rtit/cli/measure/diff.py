@@ -16,8 +16,11 @@ from rtit.errors import UsageError
 if TYPE_CHECKING:
     from rtit.trace import Trace
 
-_EPILOG = """Exit codes: 0 if the paths are equal, 1 if the paths differ or on failure, 2 for an
-invalid command line, 3 if the paths are equal as far as they could be decoded.
+_EPILOG = """Two builds of a program are compared by function: their paths are equal if the same
+functions ran in the same order. The counts of these functions may differ all the same.
+
+Exit codes: 0 if the paths are equal, 1 if the paths differ or on failure, 2 for an invalid command
+line, 3 if the paths are equal as far as they could be decoded.
 
 Examples:
   rtit diff good.data bad.data
@@ -33,7 +36,7 @@ def add_arguments(parser: CommandParser) -> None:
     group.add_argument("first", metavar="A", help="A recording")
     group.add_argument("second", metavar="B", help="Another recording of the same program")
     group = parser.add_argument_group("Output")
-    options.add_value(
+    options.add_value_option(
         group,
         "--context",
         "N",
@@ -41,7 +44,7 @@ def add_arguments(parser: CommandParser) -> None:
         default=DEFAULT_STEPS,
         type=int,
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--top",
         "N",
@@ -49,10 +52,10 @@ def add_arguments(parser: CommandParser) -> None:
         default=DEFAULT_TOP,
         type=options.parse_count,
     )
-    options.add_json(group, "Print one JSON object")
-    options.add_streams(parser)
-    options.add_images(parser)
-    options.add_max_edges(parser, calls=True)
+    options.add_json_option(group, "Print one JSON object")
+    options.add_stream_options(parser)
+    options.add_image_options(parser)
+    options.add_max_edges_option(parser, calls=True)
     group = parser.add_rare_group("Raw PT (instead of recordings)")
     group.add_argument(
         "--raw",
@@ -60,8 +63,8 @@ def add_arguments(parser: CommandParser) -> None:
         const=True,
         help="A and B are files with raw PT, each of one logical processor; both ran the same code",
     )
-    options.add_cpu_model(group)
-    options.add_raw_code(group)
+    options.add_cpu_model_option(group)
+    options.add_raw_code_options(group)
     parser.add_general_options(jobs=options.MANY_JOBS, rare=options.RARE)
 
 
@@ -78,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             stack.enter_context(_open_trace(arguments, name, matched))
             for name in (arguments.first, arguments.second)
         )
-        options.check_map(arguments, matched)
+        options.check_path_map(arguments, matched)
         chosen = options.parse_selection(arguments)
         streams = left.select(chosen, always_split=True), right.select(chosen, always_split=True)
         with show_progress("diff", [*streams[0], *streams[1]], prints=False):

@@ -34,18 +34,20 @@ _EPILOG = """Examples:
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Debugger")
-    options.add_list(group, "--ex", "COMMAND", "Run this gdb command at the start; may be repeated")
-    options.add_flag(group, "--batch", "Exit gdb after the commands of --ex")
-    options.add_value(
+    options.add_list_option(
+        group, "--ex", "COMMAND", "Run this gdb command at the start; may be repeated"
+    )
+    options.add_flag_option(group, "--batch", "Exit gdb after the commands of --ex")
+    options.add_value_option(
         group,
         "--gdb",
         "COMMAND",
         "The gdb to start, optionally with options (default: gdb)",
         default="gdb",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--listen",
         "[HOST:]PORT",
@@ -53,7 +55,7 @@ def add_arguments(parser: CommandParser) -> None:
         "a free port",
     )
     group = parser.add_argument_group("Selection")
-    options.add_value(
+    options.add_value_option(
         group,
         "--tid",
         "TID",
@@ -61,7 +63,7 @@ def add_arguments(parser: CommandParser) -> None:
         "thread)",
         type=int,
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--last",
         "N",
@@ -76,7 +78,7 @@ def add_arguments(parser: CommandParser) -> None:
         help="pt: give gdb packets, which gdb decodes; bts: give gdb blocks, which rtit has "
         "decoded (default: pt, if gdb was built with libipt)",
     )
-    options.add_images(parser)
+    options.add_image_options(parser)
     parser.add_general_options(rare="options for JIT code, kernels and guests")
 
 
@@ -108,8 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in target.program.problems:
             _print_note(problem)
         gaps = IncompleteReport("gdb", trace)
-        gaps.print_images()
-        target.report_extent(target.tid)
+        gaps.print_image_problems()
+        target.report_path_extent(target.tid)
         code = 0
         if debugger is not None:
             code = _run_gdb(debugger, target, arguments)

@@ -46,7 +46,7 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit profile [options] --for TOOL [FILE]"
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Output")
     group.add_argument(
         "--for",
@@ -56,15 +56,15 @@ def add_arguments(parser: CommandParser) -> None:
         choices=[*_ONE, "pprof", "callgrind", "perf"],
         help="The tool that reads the profile: bolt, autofdo, llvm, pprof, callgrind or perf",
     )
-    options.add_output(group)
-    options.add_dso(
+    options.add_output_option(group)
+    options.add_dso_option(
         group,
         "for bolt, autofdo and llvm the recorded program; for pprof, callgrind and perf all "
         "binaries",
     )
-    options.add_streams(parser)
-    options.add_max_edges(parser, calls=True)
-    options.add_reading(parser, jobs=options.MANY_JOBS)
+    options.add_stream_options(parser)
+    options.add_max_edges_option(parser, calls=True)
+    options.add_common_reading_options(parser, jobs=options.MANY_JOBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
                 return EXIT_CODE if found.losses.has_gaps else 1
             if tool in _ONE:
                 binaries = found.select_binaries(arguments.dso)
-                _write_each(binaries, _line_writer(tool), arguments.output)
+                _write_profile_per_binary(binaries, _profile_writer_of_tool(tool), arguments.output)
             else:
                 binaries = found.select_binaries(arguments.dso or ["all"])
                 # calls and samples are followed from one branch to the next
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_CODE if found.losses.has_gaps or incomplete else 0
 
 
-def _line_writer(tool: str) -> Callable[[Binary], Iterator[str]]:
+def _profile_writer_of_tool(tool: str) -> Callable[[Binary], Iterator[str]]:
     from rtit.profile.formats.ranges import autofdo_profile, bolt_profile, llvm_profile
 
     return {"bolt": bolt_profile, "autofdo": autofdo_profile, "llvm": llvm_profile}[tool]
@@ -139,7 +139,7 @@ def _format_profile(
     return _encode_lines(callgrind_profile(binaries, followed, trace.command_line, creator, named))
 
 
-def _write_each(
+def _write_profile_per_binary(
     binaries: Sequence[Binary], lines: Callable[[Binary], Iterator[str]], path: str | None
 ) -> None:
     if len(binaries) == 1:

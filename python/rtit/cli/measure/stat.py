@@ -15,10 +15,10 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import InputError, UsageError
 from rtit.profile.stat import Stat, StoredBaseline, function_label
-from rtit.readable import escape_control_characters, format_json, read_json_file
+from rtit.text_escaping import escape_control_characters, format_json, read_json_file
 
 if TYPE_CHECKING:
-    from rtit.counting.run import CountedRun, RunVariation
+    from rtit.counting.counted_run import CountedRun, RunVariation
 
 _EPILOG = """rtit runs a program under QEMU and counts without a trace. The counts include all
 threads and all programs that the program starts. Without QEMU rtit single-steps the program. A
@@ -63,7 +63,7 @@ def add_arguments(parser: CommandParser) -> None:
         choices=("function", "dso", "thread"),
         help="Also count the instructions of each function, file (dso) or thread",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--top",
         "N",
@@ -71,7 +71,7 @@ def add_arguments(parser: CommandParser) -> None:
         default=15,
         type=int,
     )
-    options.add_json(group, "Write all counts as one JSON object")
+    options.add_json_option(group, "Write all counts as one JSON object")
     group.add_argument(
         "-o",
         "--output",
@@ -80,10 +80,10 @@ def add_arguments(parser: CommandParser) -> None:
         "program)",
     )
     group = parser.add_argument_group("Comparison")
-    options.add_value(
+    options.add_value_option(
         group, "--baseline", "FILE", "Show the changes compared with FILE, which --json wrote"
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--fail-above",
         "N%",
@@ -92,7 +92,7 @@ def add_arguments(parser: CommandParser) -> None:
         type=_parse_percentage,
     )
     group = parser.add_argument_group("Running a program")
-    options.add_value(
+    options.add_value_option(
         group,
         "--runs",
         "N",
@@ -107,12 +107,12 @@ def add_arguments(parser: CommandParser) -> None:
         default="auto",
         help="How to run the program, as for rtit record (default: auto)",
     )
-    options.add_qemu_env(parser.add_rare_group("Running a program with QEMU"))
-    options.add_max_edges(parser)
+    options.add_qemu_env_option(parser.add_rare_group("Running a program with QEMU"))
+    options.add_max_edges_option(parser)
     others = {*parser._actions}
-    options.add_streams(parser)
-    options.add_images(parser)
-    options.add_raw_code(options.add_raw(parser))
+    options.add_stream_options(parser)
+    options.add_image_options(parser)
+    options.add_raw_code_options(options.add_raw_options(parser))
     recording_only = [each for each in parser._actions if each not in others]
     parser.add_general_options(jobs=options.MANY_JOBS, rare=f"options of QEMU, {options.RARE}")
     parser.set_defaults(recording_only=recording_only)
@@ -139,14 +139,14 @@ def run(arguments: argparse.Namespace) -> int:
             found = stat(trace, streams)
     if arguments.output is not None:
         output.write_file_or_stdout(
-            arguments.output, _as_bytes(_format_counts(arguments, found, baseline))
+            arguments.output, _encode_escaped_lines(_format_counts(arguments, found, baseline))
         )
     elif arguments.json:
         output.write_json(found.as_json(), indent=2)
     else:
         for line in _format_counts(arguments, found, baseline):
             output.print_line(line)
-    _print_missing(arguments, found)
+    _print_uncounted_code(arguments, found)
     limit = arguments.fail_above
     if limit is not None and baseline is not None and _instruction_growth(found, baseline) > limit:
         return 1
@@ -156,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None) -> int:
     """Run the program as often as --runs says, and print its counts; return the exit code."""
     from rtit.capture.output_files import ReservedOutput
-    from rtit.counting.run import RunVariation
+    from rtit.counting.counted_run import RunVariation
 
     if not arguments.program:
         raise UsageError("no program given", hint="example:  rtit stat -- ls -l")
@@ -176,7 +176,7 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
         lines = [*_format_counts(arguments, found, baseline, variation)]
         if reserved is not None:
             with reserved.open_for_writing() as file:
-                file.writelines(_as_bytes(lines))
+                file.writelines(_encode_escaped_lines(lines))
         else:
             # Standard output is the program's own.
             stream = sys.stdout if arguments.output == "-" else sys.stderr
@@ -184,7 +184,7 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
                 output.print_line(line, to=stream)
     for warning in dict.fromkeys(text for each in runs for text in each.warnings):
         output.print_error("stat", warning)
-    _print_missing(arguments, found)
+    _print_uncounted_code(arguments, found)
     failed = next((each.exit_code for each in runs if each.exit_code), 0)
     limit = arguments.fail_above
     if failed or limit is None or baseline is None:
@@ -198,7 +198,7 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
 def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
     from rtit.capture.request import RecordRequest
     from rtit.cli.signals import ending_signals, wait_for_program
-    from rtit.counting.run import CountingRun, choose_counting_backend
+    from rtit.counting.counted_run import CountingRun, choose_counting_backend
 
     wanted = ending_signals()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
@@ -234,16 +234,18 @@ def _format_counts(
             value["runs"] = variation.as_json()
         yield from format_json(value, indent=2).split("\n")
         return
-    yield from _count_lines(found, arguments.per, arguments.top)
+    yield from _format_count_lines(found, arguments.per, arguments.top)
     if variation is not None:
         yield ""
-        yield from _variation_lines(variation, arguments.top)
+        yield from _format_run_differences(variation, arguments.top)
     if baseline is not None:
         yield ""
-        yield from _change_lines(found, baseline, arguments.fail_above, arguments.top)
+        yield from _format_changes_since_baseline(
+            found, baseline, arguments.fail_above, arguments.top
+        )
 
 
-def _count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
+def _format_count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
     """Return the counts, and the `top` functions, files or threads, as `per` says."""
     for name, count in found.counts.items():
         yield f"{count:18,}  {name}"
@@ -262,7 +264,7 @@ def _count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
         yield f"{'':26}  ... and {len(rows) - top:,} more"
 
 
-def _variation_lines(variation: RunVariation, top: int) -> Iterator[str]:
+def _format_run_differences(variation: RunVariation, top: int) -> Iterator[str]:
     """Return the differences between runs of one program."""
     runs = len(variation.runs)
     if not variation.differing_counts and not variation.differing_functions:
@@ -276,7 +278,7 @@ def _variation_lines(variation: RunVariation, top: int) -> Iterator[str]:
     yield from (f"  {text}" for text in variation.explain_differences())
 
 
-def _change_lines(
+def _format_changes_since_baseline(
     found: Stat, baseline: StoredBaseline, limit: float | None, top: int
 ) -> Iterator[str]:
     """Return the changes of the instructions since the baseline, and of the `top` functions."""
@@ -284,6 +286,8 @@ def _change_lines(
     part = _instruction_growth(found, baseline)
     verdict = f": more than {limit:.4%} above" if limit is not None and part > limit else ""
     yield f"{more:+18,}  instructions since the baseline ({part:+.4%}){verdict}"
+    if (renamed := baseline.renamed_file(found)) is not None:
+        yield f"{'':18}  functions of {renamed[1]} are compared with those of {renamed[0]}"
     changed = baseline.changed_functions(found)
     for name, old, new in changed[:top]:
         yield f"{new - old:+18,}  {name}: {old:,}, now {new:,}"
@@ -306,7 +310,7 @@ def _read_baseline(path: str) -> StoredBaseline:
     return StoredBaseline.from_json(value, path)
 
 
-def _print_missing(arguments: argparse.Namespace, found: Stat) -> None:
+def _print_uncounted_code(arguments: argparse.Namespace, found: Stat) -> None:
     """Print which files have no symbols, if functions are wanted, and what is not counted."""
     named_files = {file for name, file in found.functions if name}
     lines = [
@@ -318,7 +322,7 @@ def _print_missing(arguments: argparse.Namespace, found: Stat) -> None:
         output.print_error("stat", f"missing: {line}")
 
 
-def _as_bytes(lines: Iterable[str]) -> Iterator[bytes]:
+def _encode_escaped_lines(lines: Iterable[str]) -> Iterator[bytes]:
     """Return lines as the bytes of a file, with control characters escaped."""
     for line in lines:
         yield f"{escape_control_characters(line)}\n".encode()

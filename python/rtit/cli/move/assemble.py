@@ -19,8 +19,8 @@ from rtit.errors import InputError, RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.perfdata.attr import config_mask
 from rtit.perfdata.file_scan import check_not_truncated
-from rtit.perfdata.griffin import CodePages, GriffinLog, read_griffin_log
-from rtit.trace.recording.settings import Settings, check_settings, parse_cpu
+from rtit.perfdata.griffin_log import CodePages, GriffinLog, read_griffin_log
+from rtit.trace.recording.decoder_settings import Settings, check_settings, parse_cpu
 
 _MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x][-ps]) ([0-9a-f]+) \S+ \d+ +(/.*)")
 _PROT = {"r": 1, "w": 2, "x": 4}
@@ -51,7 +51,7 @@ def assemble_recording(arguments: argparse.Namespace) -> None:
         # It is unmapped with the last view of it: an error has some, too.
         packets = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         view = memoryview(packets)
-        seen = _scan_times([view])
+        seen = _scan_time_packets([view])
         with _open_recording_writer(arguments, processor, seen, ["--raw", str(raw)]) as writer:
             writer.comm(_THREAD, _THREAD, 0, raw.name[:15], by_exec=True)
             for start, size, offset, prot, path in maps:
@@ -77,9 +77,9 @@ def assemble_griffin(arguments: argparse.Namespace) -> int:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         size = len(mapped)
         log = read_griffin_log(memoryview(mapped), name)
-    seen = _scan_times([part for tid in log.packets for part in log.thread_packets(tid)])
+    seen = _scan_time_packets([part for tid in log.packets for part in log.thread_packets(tid)])
     with _open_recording_writer(arguments, processor, seen, ["--griffin", name]) as writer:
-        _write_records(writer, log)
+        _write_griffin_records(writer, log)
         for tid in log.packets:
             # A packet may begin in one part and end in the next, so they go in as one.
             with tempfile.TemporaryFile() as whole:
@@ -98,7 +98,7 @@ def assemble_griffin(arguments: argparse.Namespace) -> int:
     return EXIT_CODE
 
 
-def _write_records(writer: Writer, log: GriffinLog) -> None:
+def _write_griffin_records(writer: Writer, log: GriffinLog) -> None:
     for each in log.memory_events:
         if isinstance(each, CodePages):
             mapping = (each.address, len(each.data), 0, _PROT["r"] | _PROT["x"], _PRIVATE)
@@ -165,7 +165,7 @@ def _open_recording_writer(
         raise
 
 
-def _scan_times(whole: Sequence[memoryview]) -> _TimePackets:
+def _scan_time_packets(whole: Sequence[memoryview]) -> _TimePackets:
     import numpy as np
 
     from rtit.trace.tables.packets import PACKET_KINDS

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _EPILOG = """Examples:
   rtit convert --split parts perf.data
   rtit convert --raw thread7.pt --maps 7.maps -o perf.data
+  rtit convert --griffin griffin.log -o perf.data
 """
 
 
@@ -35,37 +36,40 @@ def add_arguments(parser: CommandParser) -> None:
         "       rtit convert [options] --griffin LOG -o FILE"
     )
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     group = parser.add_argument_group("Split a recording")
-    options.add_value(
+    options.add_value_option(
         group,
         "--split",
         "DIR",
         "Write the packets of each buffer to DIR/NAME.pt, and the mappings of each process to "
         "DIR/PID.maps, in the format of /proc/PID/maps",
     )
-    options.add_streams(parser)
+    options.add_stream_options(parser)
     group = parser.add_argument_group("Make a recording")
     group.add_argument("-o", "--output", metavar="FILE", help="The recording to write")
-    options.add_value(
+    options.add_value_option(
         group,
         "--raw",
         "FILE",
         "Raw PT: packets of one logical processor, without perf.data around them",
     )
-    options.add_value(
+    options.add_value_option(
         group,
         "--maps",
         "FILE",
         "Mappings of the process in FILE of --raw, in the format of /proc/PID/maps",
     )
-    options.add_value(
-        group, "--griffin", "LOG", "Log of the Griffin kernel, with PT and pages of code"
+    options.add_value_option(
+        group,
+        "--griffin",
+        "LOG",
+        "Log of Griffin, a kernel module that records the PT of each thread and the pages of code",
     )
     group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
-    options.add_cpu_model(group)
-    options.add_flag(group, "--noretcomp", "The trace was recorded with DisRETC")
-    options.add_clock(group)
+    options.add_cpu_model_option(group)
+    options.add_flag_option(group, "--noretcomp", "The trace was recorded with DisRETC")
+    options.add_clock_options(group)
     parser.add_general_options(rare="settings of the trace: CPU model, MTC, RET compression")
 
 
@@ -78,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         from rtit.cli.move.assemble import assemble_griffin
 
         return assemble_griffin(arguments)
-    if options.is_raw(arguments):
+    if options.is_raw_requested(arguments):
         if arguments.output is None or arguments.maps is None or arguments.split is not None:
             raise UsageError("--raw needs --maps and -o, and no --split")
         from rtit.cli.move.assemble import assemble_recording
@@ -107,6 +111,7 @@ def _write_stream_files(trace: Trace, streams: list[Stream], folder: Path) -> No
         path = folder / (f"{name}.{stream.part}.pt" if stream.part else f"{name}.pt")
         _write_new_file(path, stream.chunks())
         words = ["rtit", "instructions", "--raw", str(path), *_command_options_of_stream(stream)]
+        words += _code_options(trace, stream)
         output.print_line(f"{stream.size:14,} bytes  {shlex.join(words)}")
     for pid, mappings in trace.mappings().items():
         lines = [
@@ -129,8 +134,31 @@ def _write_new_file(path: Path, parts: Iterable[Buffer]) -> None:
         raise
 
 
+def _code_options(trace: Trace, stream: Stream) -> list[str]:
+    """Return --elf for each file with code; none for a stream of several processes."""
+    from rtit.image import has_file, load_bias
+    from rtit.image.image import PAGE
+
+    [(pid, _), *_] = stream.thread_ids
+    if pid < 0 or not stream.has_one_process:
+        return []
+    options: dict[str, None] = {}
+    for each in trace.images.mappings(pid):
+        symbols = None
+        if has_file(each.path) and each.problem is None:
+            symbols = trace.images.files.symbols(each.path, each.build_id)
+        if symbols is None:
+            continue
+        elf = symbols.elf
+        bias = load_bias(elf, each.offset, each.end - each.start, each.start)
+        if bias is not None:
+            first = min(address for _, address, size, *_ in elf.segments if size) & -PAGE
+            options[f"{each.path}@{first + bias:x}"] = None
+    return [word for option in options for word in ("--elf", option)]
+
+
 def _command_options_of_stream(stream: Stream) -> Iterator[str]:
-    from rtit.trace.recording.settings import Settings
+    from rtit.trace.recording.decoder_settings import Settings
 
     settings = stream.settings
     if not isinstance(settings, Settings):
@@ -142,3 +170,10 @@ def _command_options_of_stream(stream: Stream) -> Iterator[str]:
         yield from ("--mtc-freq", str(settings.mtc_freq), "--cpuid-15", f"{eax},{ebx}")
     if settings.max_nonturbo_ratio:
         yield from ("--nom-freq", str(settings.max_nonturbo_ratio))
+    if settings.ranges:
+        ranges = [f"filter {first:#x}/{last - first + 1:#x}" for first, last in settings.ranges]
+        yield from ("--filter", ",".join(ranges))
+    if settings.no_tnt:
+        yield "--notnt"
+    if settings.no_retcomp:
+        yield "--noretcomp"

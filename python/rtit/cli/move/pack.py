@@ -23,11 +23,11 @@ the content of a pack before you share it.
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.epilog = _EPILOG
-    options.add_file(parser)
+    options.add_file_argument(parser)
     parser.add_argument_group("Output").add_argument(
         "-o", "--output", metavar="FILE", help="The pack to write (default: FILE.rtit.zip)"
     )
-    options.add_images(parser)
+    options.add_image_options(parser)
     parser.add_general_options(rare="options for JIT code, kernels and guests")
 
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         path = arguments.output or f"{trace.path.rstrip('/')}.rtit.zip"
         with output.atomic_file(path, private=True) as file:
             packed = write_pack(trace, file)
-        gaps.print_images()
+        gaps.print_image_problems()
         code = gaps.exit_code()
     files = f"{packed.files:,} files, {packed.debug_files:,} debug files"
     missing = f"; {packed.missing:,} files are missing" if packed.missing else ""

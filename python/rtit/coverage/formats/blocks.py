@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from rtit.profile.tables import iterate_rows
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 
 if TYPE_CHECKING:
     from rtit.coverage.file_coverage import FileCoverage

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 
 if TYPE_CHECKING:
     from rtit.coverage.source_coverage import SourceFile

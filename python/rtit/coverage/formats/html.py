@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 
 if TYPE_CHECKING:
     from rtit.coverage.source_coverage import SourceFile
@@ -28,6 +28,10 @@ td:first-child { text-align: left } .ran { background: #dfd } .not { background:
 </style></head><body>
 <table><tr><th>file<th>lines<th>branches</tr>"""
 
+_LEGEND = """<p>Columns: line, executions, branches (+ for an outcome that occurred, - for one that
+did not). Lines: <b class="ran">executed</b>, <b class="part">executed, but some outcome did not
+occur</b>, <b class="not">not executed</b>, without colour: no code.</p>"""
+
 
 def html_report(sources: Sequence[SourceFile]) -> Iterator[str]:
     """Return the lines of the page. Files of which no line ran are in the table only."""
@@ -38,6 +42,7 @@ def html_report(sources: Sequence[SourceFile]) -> Iterator[str]:
         lines = f"{source.lines_hit}/{source.line_count}"
         yield f"<tr><td>{name}<td>{lines}<td>{source.outcomes_hit}/{source.outcome_count}</tr>"
     yield "</table>"
+    yield _LEGEND
     for number, source in enumerate(sources):
         if source.lines_hit:
             yield f'<h2 id="f{number}">{escape(escape_control_characters(source.path))}</h2>\n<pre>'
@@ -55,7 +60,7 @@ def _source_line_rows(source: SourceFile) -> Iterator[str]:
         outcomes = [count for each in branches for count in (each.taken, each.not_taken)]
         signs = "".join("+" if count else "-" for count in outcomes)
         kind = "not" if not count else "ran" if all(outcomes) else "part"
-        row = f"<i>{number:6}</i> {count:14,} {signs:8} {_line_text(text, number)}"
+        row = f"<i>{number:6}</i> {count:14,} {signs:8} {_escaped_source_line(text, number)}"
         yield f'<span class="{kind}">{row}</span>'
     yield from _lines_without_code(text, following, len(text) + 1)
 
@@ -63,10 +68,10 @@ def _source_line_rows(source: SourceFile) -> Iterator[str]:
 def _lines_without_code(text: list[str], begin: int, end: int) -> Iterator[str]:
     """Return lines without code."""
     for number in range(begin, min(end, max(begin, len(text) + 1) + _MAX_EMPTY_LINES)):
-        yield f"<i>{number:6} {'':>14} {'':8}</i> {_line_text(text, number)}"
+        yield f"<i>{number:6} {'':>14} {'':8}</i> {_escaped_source_line(text, number)}"
 
 
-def _line_text(text: list[str], number: int) -> str:
+def _escaped_source_line(text: list[str], number: int) -> str:
     return (
         escape(escape_control_characters(text[number - 1].expandtabs()))
         if number <= len(text)

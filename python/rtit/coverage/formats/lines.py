@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 
 if TYPE_CHECKING:
     from rtit.coverage.file_coverage import Coverage

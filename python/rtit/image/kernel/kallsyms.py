@@ -40,11 +40,11 @@ def read_kallsyms(path: str | os.PathLike[str]) -> list[Kallsym]:
         if not words:
             continue
         if len(words) < 3 or len(words[0]) > _ADDRESS_DIGITS or len(words[1]) != 1:
-            raise _bad_line(name, number, line)
+            raise _malformed_line_error(name, number, line)
         try:
             address = int(words[0], 16)
         except ValueError:
-            raise _bad_line(name, number, line) from None
+            raise _malformed_line_error(name, number, line) from None
         module = words[3][1:-1] if len(words) > 3 and words[3][:1] == b"[" else b""
         symbol = words[2].decode(errors="replace")
         found.append(
@@ -90,7 +90,7 @@ def _read_file(name: str) -> bytes:
     return data
 
 
-def _bad_line(name: str, number: int, line: bytes) -> ImageError:
+def _malformed_line_error(name: str, number: int, line: bytes) -> ImageError:
     return ImageError(
         f"line {number} is not an address, a type and a name", source=name, value=line[:40]
     )

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from rtit.errors import ImageError
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import Files, describe_build_id, is_same_build_id
 from rtit.image.image import PAGE, Image
-from rtit.image.kernel.changes import KernelChanges
+from rtit.image.kernel.code_changes import KernelChanges
 from rtit.image.kernel.kallsyms import Kallsym, read_kallsyms, read_modules
 from rtit.image.kernel.kcore import Kcore
+from rtit.image.kernel.kernel_files import KernelFiles
 from rtit.image.kernel.modules import UNKNOWN, ModuleLoader, module_name
-from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
+from rtit.image.mapped_files import Files, describe_build_id, is_same_build_id
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping
 from rtit.image.memory_budget import MemoryBudget
 from rtit.image.problems import Problem
@@ -159,7 +159,7 @@ class Kernel:
             if name not in mapped and KERNEL_START <= address < FOREVER - size:
                 self._maps.append(Mapping(address, address + size, 0, f"[{name}]", None, 0))
 
-    def _host_path(self, path: str) -> str:
+    def _path_distinct_from_host(self, path: str) -> str:
         """Return a path that differs from those of the host and of other guests."""
         if self._machine is None:
             return path
@@ -218,7 +218,7 @@ class Kernel:
                     self._add_vmlinux(image, each, vmlinux, has_kallsyms=bool(symbols))
                     self._list_symbols(each, core_rows)
                     continue
-                problem = self._missing_code(each) if kcore is None else None
+                problem = self._missing_kernel_code_problem(each) if kcore is None else None
                 self._list_symbols(each, core_rows)
             else:
                 name = module_name(each.path)
@@ -280,9 +280,9 @@ class Kernel:
         if not has_kallsyms:
             symbols = FileSymbols(vmlinux.elf)
             symbols.keep_alive = self._sources.owner
-            self._files.set_symbols(self._host_path(core.path), symbols)
+            self._files.set_symbols(self._path_distinct_from_host(core.path), symbols)
 
-    def _missing_code(self, core: Mapping) -> Problem:
+    def _missing_kernel_code_problem(self, core: Mapping) -> Problem:
         build_id = self._build_id(core)
         suffix = f" (build id {build_id.hex()})" if build_id else ""
         message = (
@@ -302,7 +302,7 @@ class Kernel:
                 each.start,
                 each.end,
                 offset,
-                self._host_path(each.path),
+                self._path_distinct_from_host(each.path),
                 each.build_id,
                 each.since,
                 problem=problem,
@@ -338,4 +338,4 @@ class Kernel:
             listed.append((row.address, min(end, mapping.end) - row.address, row.name))
         if listed:
             symbols = FileSymbols.from_rows(mapping.start, mapping.end, listed)
-            self._files.set_symbols(self._host_path(mapping.path), symbols)
+            self._files.set_symbols(self._path_distinct_from_host(mapping.path), symbols)

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rtit.errors import ImageError, unreadable_image
-from rtit.image.files import Files, describe_build_id, is_same_build_id
 from rtit.image.image import Image
 from rtit.image.kernel.kallsyms import Kallsym
-from rtit.image.kernel.sources import KernelFiles
+from rtit.image.kernel.kernel_files import KernelFiles
 from rtit.image.kernel.vmlinux import NOP, TRACER
+from rtit.image.mapped_files import Files, describe_build_id, is_same_build_id
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping
 from rtit.image.problems import Problem
 
@@ -132,15 +132,15 @@ class ModuleObject:
         bases: dict[int, int] = {}
         for symbol in self._symbols:
             at = addresses.get(symbol.name)
-            if at is not None and self._is_code(symbol.section):
+            if at is not None and self._is_code_section(symbol.section):
                 bases.setdefault(symbol.section, at - symbol.value)
         if not bases:
-            first = next((n for n in range(len(self._sections)) if self._is_code(n)), None)
+            first = next((n for n in range(len(self._sections)) if self._is_code_section(n)), None)
             if first is not None:
                 bases[first] = start
         return bases
 
-    def _is_code(self, number: int) -> bool:
+    def _is_code_section(self, number: int) -> bool:
         if not 0 < number < len(self._sections):
             return False
         section = self._sections[number]
@@ -298,10 +298,10 @@ class ModuleLoader:
     @cached_property
     def _folder_files(self) -> dict[str, str]:
         """Module name -> path, in the folder."""
-        return _find_modules(self._folder) if self._folder is not None else {}
+        return _module_paths_in_folder(self._folder) if self._folder is not None else {}
 
 
-def _find_modules(folder: str) -> dict[str, str]:
+def _module_paths_in_folder(folder: str) -> dict[str, str]:
     found: dict[str, str] = {}
     seen = 0
     for directory, _, names in os.walk(folder):

@@ -12,7 +12,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from rtit.errors import ImageError
-from rtit.image.files import Files, UnusableFile
+from rtit.image.mapped_files import Files, UnusableFile
 
 if TYPE_CHECKING:
     from rtit._core import Code, ElfFile

@@ -18,7 +18,7 @@ import numpy as np
 from rtit.profile.calls import CodeLocation
 from rtit.profile.source_lines import FunctionIndex, source_lines_at
 from rtit.profile.tables import NO_BINARY, find_sorted, iterate_rows, taken_branches
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 from rtit.trace import End
 
 if TYPE_CHECKING:

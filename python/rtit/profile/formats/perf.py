@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rtit.image import KERNEL_START, has_file
-from rtit.readable import escape_control_characters
+from rtit.text_escaping import escape_control_characters
 from rtit.trace import End
 
 if TYPE_CHECKING:

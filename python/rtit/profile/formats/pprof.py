@@ -19,7 +19,7 @@ import numpy as np
 
 from rtit.profile.source_lines import FunctionIndex, source_lines_at
 from rtit.profile.tables import NO_BINARY
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 
 if TYPE_CHECKING:
     from rtit.profile.calls import CallTable, CodeLocation
@@ -157,7 +157,7 @@ class _CodeInfo(NamedTuple):
     first_line: list[int]
 
 
-def _find_code(binary: Binary, offsets: Sequence[int]) -> _CodeInfo:
+def _code_info_of_offsets(binary: Binary, offsets: Sequence[int]) -> _CodeInfo:
     at = np.array(offsets, np.uint64)
     owner = FunctionIndex(binary.symbols).find_functions(at)
     first = binary.symbols.offsets[owner] if len(binary.symbols.offsets) else at
@@ -203,7 +203,7 @@ class _LocationTable:
             if location.binary in offsets:
                 offsets[location.binary].append(location.offset)
         codes = {
-            number: _find_code(self.binaries[number], each)
+            number: _code_info_of_offsets(self.binaries[number], each)
             for number, each in offsets.items()
             if each
         }

@@ -31,25 +31,33 @@ def bolt_profile(binary: Binary) -> Iterator[str]:
     """Return the lines of a binary's profile."""
     base = np.uint64(load_address(binary))
 
-    def addresses_at(offsets: np.typing.NDArray[np.uint64]) -> list[int]:
+    def addresses_of_offsets(offsets: np.typing.NDArray[np.uint64]) -> list[int]:
         addresses: list[int] = (binary.symbols.addresses(offsets) - base).tolist()
         return addresses
 
     internal = taken_branches(binary.edges_within_binary)
     outgoing = taken_branches(binary.edges_to_other_binaries)
     incoming = taken_branches(binary.edges_from_other_binaries)
-    columns = addresses_at(internal.source), addresses_at(internal.target), internal.count.tolist()
+    columns = (
+        addresses_of_offsets(internal.source),
+        addresses_of_offsets(internal.target),
+        internal.count.tolist(),
+    )
     for source, target, count in zip(*columns, strict=True):
         yield f"B {source:x} {target:x} {count} 0"
-    for source, count in _sum_by_address(addresses_at(outgoing.source), outgoing.count.tolist()):
+    for source, count in _sum_by_address(
+        addresses_of_offsets(outgoing.source), outgoing.count.tolist()
+    ):
         yield f"B {source:x} X:0 {count} 0"
-    for target, count in _sum_by_address(addresses_at(incoming.target), incoming.count.tolist()):
+    for target, count in _sum_by_address(
+        addresses_of_offsets(incoming.target), incoming.count.tolist()
+    ):
         yield f"B X:0 {target:x} {count} 0"
     executed = ExecutedRanges(binary)
     offsets = binary.offset
     ranges = (
-        addresses_at(offsets[executed.first]),
-        addresses_at(offsets[executed.last]),
+        addresses_of_offsets(offsets[executed.first]),
+        addresses_of_offsets(offsets[executed.last]),
         executed.count.tolist(),
     )
     for first, last, count in zip(*ranges, strict=True):
@@ -57,7 +65,10 @@ def bolt_profile(binary: Binary) -> Iterator[str]:
     # from one range to the next: BOLT takes these as fall-throughs of conditional branches
     rows, counts = executed.ranges_that_fall_through()
     for first, last, count in zip(
-        addresses_at(offsets[rows]), addresses_at(offsets[rows + 1]), counts.tolist(), strict=True
+        addresses_of_offsets(offsets[rows]),
+        addresses_of_offsets(offsets[rows + 1]),
+        counts.tolist(),
+        strict=True,
     ):
         yield f"F {first:x} {last:x} {count}"
 

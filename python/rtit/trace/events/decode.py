@@ -5,7 +5,7 @@
 * EVD packets wait for their CFE; a CFE with the IP bit waits for the FUP and TIP of the event.
 * MODE.TSX waits for its FUP; an abort also for its TIP.
 * OVF waits for the FUP at which tracing continues.
-* CStateTracker packets and PEBS blocks have builders of their own in `values`.
+* CStateTracker packets and PEBS blocks have builders of their own in `event_classes`.
 
 A packet that does not belong to the open event ends it, and it is reported as it is. State updates
 (PIP, VMCS, MODE.Exec, CBR, MNT) may come between the packets of an event; they are queued and
@@ -20,20 +20,22 @@ from dataclasses import fields
 from itertools import islice
 
 from rtit.packets import CFE_TYPES
-from rtit.trace.events import values
-from rtit.trace.events.values import CStateTracker, PebsRecordBuilder, TraceEvent
+from rtit.trace.events import event_classes
+from rtit.trace.events.event_classes import CStateTracker, PebsRecordBuilder, TraceEvent
 from rtit.trace.tables.batch import ErrorClass, EventKind
 from rtit.trace.tables.rows import Event
 from rtit.trace.tables.selection import RowFilter
 
 
-def filter_events(events: Iterator[TraceEvent], row_filter: RowFilter) -> Iterator[TraceEvent]:
+def select_events_by_time_and_address(
+    events: Iterator[TraceEvent], row_filter: RowFilter
+) -> Iterator[TraceEvent]:
     """Return the events with a selected time and address, limited by `head` or `tail`.
 
     An event without an address matches no address range.
     """
     if row_filter.selects_by_time or row_filter.ranges is not None:
-        events = (each for each in events if _is_selected(each, row_filter))
+        events = (each for each in events if _is_event_selected(each, row_filter))
     if row_filter.head is not None:
         return islice(events, row_filter.head)
     if row_filter.tail is not None:
@@ -41,7 +43,7 @@ def filter_events(events: Iterator[TraceEvent], row_filter: RowFilter) -> Iterat
     return events
 
 
-def _is_selected(event: TraceEvent, row_filter: RowFilter) -> bool:
+def _is_event_selected(event: TraceEvent, row_filter: RowFilter) -> bool:
     first, last = row_filter.times
     if not first <= event.time <= last:
         return False
@@ -133,7 +135,7 @@ class EventDecoder:
         kind = event.kind
         if len(self._queued) + len(self._controls) > _MAX_PACKETS:
             yield from self._release_open_events(event)
-        if kind in _STATE_UPDATES and self._is_open():
+        if kind in _STATE_UPDATES and self._has_open_events():
             self._queued += self._single_packet_event(event)
         elif kind is EventKind.EVD:
             self._data[event.ip] = event
@@ -168,7 +170,7 @@ class EventDecoder:
         if event is None or event.kind in (EventKind.ERROR, EventKind.PSB):
             yield from self._records.report_truncated_record()
 
-    def _is_open(self) -> bool:
+    def _has_open_events(self) -> bool:
         aborts = self._transaction is not None and self._transaction.value & 2
         return bool(self._controls or self._data or aborts or self._overflow)
 
@@ -208,7 +210,7 @@ class EventDecoder:
         elif not off or to is not None:
             yield from self._release_open_events(event)
             position = _position_fields(event)
-            yield values.Interrupt(**position, at=at, to=to, user=False)
+            yield event_classes.Interrupt(**position, at=at, to=to, user=False)
         else:
             yield from self._release_open_events(event)
             is_interrupt = False
@@ -216,7 +218,7 @@ class EventDecoder:
         if off:
             why = "filter" if to is not None else "context" if is_interrupt else "event or TraceEn"
             self._off = why
-            yield values.Disabled(**_position_fields(event), at=at, to=to, why=why)
+            yield event_classes.TracingDisabled(**_position_fields(event), at=at, to=to, why=why)
         yield from self._queued
         self._queued = []
 
@@ -225,7 +227,9 @@ class EventDecoder:
             lost, after = self._overflow
             self._overflow = None
             self._off = "overflow" if ip is None else None
-            yield values.Overflow(**_position_fields(lost), until=event.time, after=after, ip=ip)
+            yield event_classes.Overflow(
+                **_position_fields(lost), until=event.time, after=after, ip=ip
+            )
             yield from self._queued
             self._queued = []
 
@@ -233,7 +237,7 @@ class EventDecoder:
         transaction = self._transaction
         if transaction is not None and transaction.offset == event.offset:
             step = "inside" if transaction.value & 1 else "outside"
-            yield values.Transaction(
+            yield event_classes.Transaction(
                 **_position_fields(transaction), step=step, at=transaction.ip or None
             )
             self._transaction = None
@@ -241,33 +245,37 @@ class EventDecoder:
     @staticmethod
     def _transaction_event(event: Event, to: int | None) -> TraceEvent:
         step = "abort" if event.value & 2 else "begin" if event.value & 1 else "commit"
-        return values.Transaction(**_position_fields(event), step=step, at=event.ip or None, to=to)
+        return event_classes.Transaction(
+            **_position_fields(event), step=step, at=event.ip or None, to=to
+        )
 
     def _single_packet_event(self, event: Event) -> Iterator[TraceEvent]:
         """Yield the event of a single packet."""
         if event.kind is EventKind.CBR:
             if event.value != self._ratio:
                 self._ratio = event.value
-                yield values.Frequency(**_position_fields(event), ratio=event.value)
+                yield event_classes.FrequencyChange(**_position_fields(event), ratio=event.value)
         elif event.kind is EventKind.MODE_EXEC:
             if event.value != self._mode:
                 self._mode = event.value
                 bits, flag = _BITS.get(event.value & 3, 0), bool(event.value & 4)
-                yield values.Mode(
+                yield event_classes.ExecutionModeChange(
                     **_position_fields(event), at=event.ip or None, bits=bits, interrupts=flag
                 )
         elif event.kind is EventKind.DISABLED:
             to = event.value or None
             self._off = "context" if to is None else "filter"
-            yield values.Disabled(
+            yield event_classes.TracingDisabled(
                 **_position_fields(event), at=event.ip or None, to=to, why=self._off
             )
         elif event.kind is EventKind.ENABLED:
-            yield values.Enabled(**_position_fields(event), ip=event.ip, why=self._off)
+            yield event_classes.TracingEnabled(
+                **_position_fields(event), ip=event.ip, why=self._off
+            )
             self._off = None
         elif event.kind is EventKind.STOPPED:
             self._off = "stop"
-            yield values.Stopped(**_position_fields(event))
+            yield event_classes.TracingStopped(**_position_fields(event))
         elif event.kind is EventKind.ERROR and event.value == ErrorClass.HARDWARE_LOSS:
             return  # The OVF reports it.
         elif event.kind in _SINGLE_PACKET_EVENTS:
@@ -286,11 +294,11 @@ def _build_event_of_cfe(
     payload = {number: each.value for number, each in data.items()}
     position = _position_fields(min([event, *data.values()], key=lambda each: each.offset))
     if kind in (_INTR, _UINTR):
-        return values.Interrupt(
+        return event_classes.Interrupt(
             **position, at=at, to=to, vector=vector, cr2=payload.get(_PFA), user=kind == _UINTR
         )
     if kind in (_VMEXIT, _VMEXIT_INTR):
-        return values.VmExit(
+        return event_classes.VmExit(
             **position,
             at=at,
             to=to,
@@ -299,7 +307,7 @@ def _build_event_of_cfe(
             qualification=payload.get(_VMXQ),
         )
     name = CFE_TYPES.get(kind, str(kind))
-    return values.ControlFlowEvent(
+    return event_classes.ControlFlowEvent(
         **position,
         name=name,
         at=at,
@@ -310,7 +318,7 @@ def _build_event_of_cfe(
 
 def _build_trigger_event(event: Event) -> TraceEvent:
     value = event.value
-    return values.Trigger(
+    return event_classes.TriggerEvent(
         **_position_fields(event),
         at=event.ip or None,
         triggers=value & 0xFF,
@@ -321,19 +329,25 @@ def _build_trigger_event(event: Event) -> TraceEvent:
 
 def _build_loss_event(event: Event) -> TraceEvent:
     kind = ErrorClass(event.value).label
-    return values.Loss(**_position_fields(event), kind=kind, value=event.ip)
+    return event_classes.DecodingLoss(**_position_fields(event), kind=kind, value=event.ip)
 
 
 _SINGLE_PACKET_EVENTS: dict[EventKind, Callable[[Event], TraceEvent]] = {
-    EventKind.RESUMED: lambda event: values.Resumed(**_position_fields(event), ip=event.ip),
+    EventKind.RESUMED: lambda event: event_classes.DecodingResumed(
+        **_position_fields(event), ip=event.ip
+    ),
     EventKind.ERROR: _build_loss_event,
-    EventKind.PAGING: lambda event: values.Paging(
+    EventKind.PAGING: lambda event: event_classes.PagingChange(
         **_position_fields(event), cr3=event.value & ~1, nonroot=bool(event.value & 1)
     ),
-    EventKind.VMCS: lambda event: values.Vmcs(**_position_fields(event), pointer=event.value),
-    EventKind.PTWRITE: lambda event: values.PtWrite(
+    EventKind.VMCS: lambda event: event_classes.VmcsChange(
+        **_position_fields(event), pointer=event.value
+    ),
+    EventKind.PTWRITE: lambda event: event_classes.PtWrite(
         **_position_fields(event), at=event.ip or None, value=event.value
     ),
     EventKind.TRIG: _build_trigger_event,
-    EventKind.MNT: lambda event: values.Maintenance(**_position_fields(event), payload=event.value),
+    EventKind.MNT: lambda event: event_classes.MaintenanceEvent(
+        **_position_fields(event), payload=event.value
+    ),
 }

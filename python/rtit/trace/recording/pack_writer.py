@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from rtit.errors import InputError, RtitError
-from rtit.image.files import Key, PackedFile
-from rtit.image.kernel.sources import FOLDER
+from rtit.image.kernel.kernel_files import FOLDER
+from rtit.image.mapped_files import Key, PackedFile
 from rtit.image.problems import Problem
 from rtit.trace.recording.packs import (
     EXTRA_MEMBER,
@@ -32,7 +32,7 @@ from rtit.trace.recording.packs import (
 )
 
 if TYPE_CHECKING:
-    from rtit.image import Kernel
+    from rtit.image.kernel.kernel import Kernel
     from rtit.trace import Trace
 
 
@@ -124,7 +124,7 @@ def _extra_members(trace: Trace) -> dict[str, tuple[str, ChunkReader]]:
                 found[folder + name] = name, _read_file(Path(path))
         kcore = kernel.used.kcore
         if kcore is not None and Path(kcore.path).parent != recording_folder:
-            _decode_all(trace)
+            _decode_everything(trace)
             if kcore.was_read:
                 found[f"{folder}kcore"] = "kcore", kcore.read_pages_core
     for number, (path, name) in enumerate(trace.images.jit_files.items()):
@@ -132,11 +132,11 @@ def _extra_members(trace: Trace) -> dict[str, tuple[str, ChunkReader]]:
     return found
 
 
-def _decode_all(trace: Trace) -> None:
+def _decode_everything(trace: Trace) -> None:
     """Decode everything, so that all executed kernel code is requested."""
     for stream in trace.streams:
         if not isinstance(stream.settings, RtitError):
-            stream.derive().counts()
+            stream.copy_with().counts()
 
 
 def _problems_by_folder(trace: Trace) -> dict[str, tuple[Problem, ...]]:

@@ -32,12 +32,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
 from rtit.errors import InputError
-from rtit.image.files import Key, PackedFile
 from rtit.image.guest_processes import GuestProcess
-from rtit.image.kernel.sources import KernelFiles
+from rtit.image.kernel.kernel_files import KernelFiles
+from rtit.image.mapped_files import Key, PackedFile
 from rtit.image.mappings import KERNEL_START
 from rtit.image.problems import Kind, Problem
-from rtit.readable import format_json, parse_json, text_to_name
+from rtit.text_escaping import format_json, parse_json, text_to_name
 
 MANIFEST = "rtit-pack.json"
 FORMAT = 1

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from rtit.errors import PerfDataError, RtitError, UnsupportedError
 from rtit.image import Image, Images, KernelFiles, Problem, guest_kernel_pid, guest_path
-from rtit.image.jit import find_jit_files
+from rtit.image.jit_files import find_jit_files
 from rtit.image.memory_budget import LIMITS
 from rtit.perfdata import AuxBuffer, AuxChunk, PerfData
 from rtit.perfdata.attr import AttrFlag
 from rtit.sideband import ThreadTable, read_sideband
 from rtit.sideband.guests import TOO_MANY_SPLITS
-from rtit.trace.recording.buffers import align_snapshots, group_contiguous
+from rtit.trace.recording.aux_buffers import align_snapshots, group_contiguous
 from rtit.trace.recording.byte_source import AuxDataSource, ByteSource, open_data
-from rtit.trace.recording.settings import (
+from rtit.trace.recording.decoder_settings import (
     NO_SCALING,
     Cpu,
     Settings,
@@ -155,7 +155,7 @@ class PerfRecording:
             kernel = options.kernel.with_recorded_copies(self.data.folder)
         images = Images(
             size=self.data.size,
-            reserved=LIMITS.aux_index(self.buffers),
+            reserved=LIMITS.aux_index_size(self.buffers),
             symfs=options.symfs,
             path_map=options.path_map,
             build_ids=self._build_ids(),

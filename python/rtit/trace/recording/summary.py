@@ -17,8 +17,8 @@ from rtit.perfdata import records as perf
 from rtit.perfdata.attr import AttrFlag, AuxAction, config_value
 from rtit.perfdata.records import AuxFlag
 from rtit.sideband.processes import LOSS_DESCRIPTIONS
-from rtit.trace.recording.buffers import BufferSummary, summarize_buffer
-from rtit.trace.recording.settings import describe_clocks
+from rtit.trace.recording.aux_buffers import BufferSummary, summarize_buffer
+from rtit.trace.recording.decoder_settings import describe_clocks
 
 if TYPE_CHECKING:
     from rtit.perfdata import IntelPtInfo, PerfData
@@ -237,7 +237,7 @@ def _mapped_files(trace: Trace) -> Iterator[MappedFile]:
         for each in mappings:
             if not has_file(each.path) and each.problem is None:
                 continue
-            build_id = each.build_id or build_ids.get(_without_symbol(each.path)) or b""
+            build_id = each.build_id or build_ids.get(_path_without_symbol(each.path)) or b""
             text = build_id.hex() if any(build_id) else None
             problem = each.problem.message if each.problem is not None else None
             if each.path not in found or problem is not None:
@@ -245,7 +245,7 @@ def _mapped_files(trace: Trace) -> Iterator[MappedFile]:
     return iter(found.values())
 
 
-def _without_symbol(path: str) -> str:
+def _path_without_symbol(path: str) -> str:
     """Return the path; for the kernel without the symbol that its record appends."""
     end = path.find("]") + 1
     return path[:end] if path.startswith("[") and end else path

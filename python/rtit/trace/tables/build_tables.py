@@ -13,7 +13,7 @@ from rtit.image import KERNEL_PID
 from rtit.image.mappings import KERNEL_START
 from rtit.trace.tables.batch import Batch, EventKind, Table
 from rtit.trace.tables.counts import BoundedCounter, EdgeTotals, RunTotals, Totals
-from rtit.trace.tables.ledger import Ledger
+from rtit.trace.tables.coverage_ledger import Ledger
 from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
 from rtit.trace.tables.selection import RowFilter
 from rtit.trace.threads.address_spaces import SPACE_COLUMNS, space_column

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rtit._core import PACKETS
 from rtit.trace.tables.batch import Batch, declare_column
-from rtit.trace.time.samples import BOUND_COLUMNS, add_time_bounds
+from rtit.trace.time.timing_samples import BOUND_COLUMNS, add_time_bounds
 
 if TYPE_CHECKING:
     import numpy as np

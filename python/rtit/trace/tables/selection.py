@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from rtit.errors import UsageError
 from rtit.image import FileSymbols, Images, Mapping
 from rtit.perfdata import TimeConversion
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 from rtit.trace.tables.batch import Batch
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ _TIME_HINT = "examples: --time 1000,2000   --time 1.5,   --time ,0.25"
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TimeRange:
     """A time range from `first` to `last`, both included, in nanoseconds of the perf clock.
 
     None is no bound. If a recording has no conversion between TSC and nanoseconds, the numbers are
@@ -105,7 +105,7 @@ class Selection:
     pids: tuple[int, ...] = ()
     cpus: tuple[int, ...] = ()
     comms: tuple[str, ...] = ()
-    time: Times | None = None
+    time: TimeRange | None = None
     ranges: tuple[tuple[int, int], ...] = ()
     functions: tuple[str, ...] = ()
     head: int | None = None
@@ -121,8 +121,8 @@ class Selection:
             value = getattr(self, name)
             if isinstance(value, str | bytes) or not isinstance(value, Sequence):
                 raise UsageError(f"`{name}` is not a tuple: {value!r}")
-        if not isinstance(self.time, Times | None):
-            raise UsageError(f"`time` is not a `Times`: {self.time!r}")
+        if not isinstance(self.time, TimeRange | None):
+            raise UsageError(f"`time` is not a `TimeRange`: {self.time!r}")
 
     def matches(self, stream: SelectableStream) -> bool:
         """Whether a stream has a selected thread, process, CPU and name."""
@@ -146,7 +146,7 @@ class Selection:
         return matching
 
 
-def parse_times(text: str) -> Times:
+def parse_times(text: str) -> TimeRange:
     """Parse `A,B`. Whole numbers are nanoseconds, as rtit prints them; numbers with a point are
     seconds, as perf prints them. Raises UsageError.
     """
@@ -172,7 +172,7 @@ def parse_times(text: str) -> Times:
         raise UsageError(f"--time {text}: times have 64 bits")
     if first is not None and last is not None and first > last:
         raise UsageError(f"--time {text} ends before it begins")
-    return Times(first, last, seconds)
+    return TimeRange(first, last, seconds)
 
 
 def parse_range(text: str) -> tuple[int, int]:

@@ -68,13 +68,13 @@ def native_spaces(
     """
     if not spaces:
         return None
-    found = {_native_key(key): image.native for key, image in spaces.items()}
+    found = {_native_space_key(key): image.native for key, image in spaces.items()}
     if len(found) < len(spaces):
         raise UsageError("two of the spaces have the same CR3, NR and VMCS pointer")
     return found
 
 
-def _native_key(key: SpaceKey) -> tuple[int, int] | tuple[int, int, int]:
+def _native_space_key(key: SpaceKey) -> tuple[int, int] | tuple[int, int, int]:
     cr3, nr, *vmcs = (key, 0) if isinstance(key, int) else key
     fits = all(0 <= number < 1 << 64 for number in (cr3, *vmcs))
     if not fits or nr not in (0, 1) or len(vmcs) > 1:

@@ -20,8 +20,8 @@ The trace mode decides how one thread is decoded:
 * *User code only.* Intervals of other threads contain nothing that is needed later. The decoder
   skips them, and their bytes are `elsewhere` in the coverage ledger.
 * *With kernel code.* A thread is switched out in the middle of kernel functions that the next
-  thread continues, so every interval must be decoded. `rtit.trace.threads.extract` then selects
-  rows.
+  thread continues, so every interval must be decoded. `rtit.trace.threads.thread_extraction` then
+  selects rows.
 
 Interval **ordinals** count from 1, as in the native decoder. Ordinal 0 is the time before the first
 interval; its thread is unknown.
@@ -176,22 +176,22 @@ class ThreadScope:
         return len(set(self.schedule.intervals.tid))
 
     @property
-    def skips_others(self) -> bool:
+    def skips_unselected_intervals(self) -> bool:
         """Whether the decoder skips the intervals of unselected threads."""
         return self.selected is not None and self.schedule.user_code_only
 
     @property
     def tids_to_extract(self) -> frozenset[int] | None:
         """The threads whose rows must be extracted after decoding; None: keep all rows."""
-        return None if self.skips_others else self.selected_tids
+        return None if self.skips_unselected_intervals else self.selected_tids
 
-    def for_decoder(self) -> tuple[Buffer, Buffer, list[IntervalCode]]:
+    def native_interval_columns(self) -> tuple[Buffer, Buffer, list[IntervalCode]]:
         """Columns for the native decoder: start (TSC, u64) and code index (u32) of each interval,
         and the codes that the indices refer to.
         """
         starts = self.schedule.intervals.start
         indices, codes, _ = self.schedule.code_of_intervals
-        if not self.skips_others:
+        if not self.skips_unselected_intervals:
             return starts, indices, codes
         wanted, kept = self._decoded_intervals()
         old = np.asarray(indices)
@@ -203,7 +203,7 @@ class ThreadScope:
         return starts, np.where(wanted, new_index[old], idle).data, new_codes
 
     def other_images(self, first: Image) -> list[tuple[int, Image]]:
-        """Return the pids and images of `for_decoder`, each image once, without `first`.
+        """Return pids and images of `native_interval_columns`, each image once, without `first`.
 
         In order of first appearance: the native decoder numbers address spaces in this order.
         """
@@ -218,7 +218,7 @@ class ThreadScope:
         """Return the mask of decoded intervals, and their distinct code indices in order."""
         indices = np.asarray(self.schedule.code_of_intervals[0])
         wanted = np.ones(len(indices), bool)
-        if self.skips_others:
+        if self.skips_unselected_intervals:
             wanted = np.isin(np.asarray(self.schedule.intervals.tid), [*(self.selected_tids or ())])
         kept, first = np.unique(indices[wanted], return_index=True)
         return wanted, kept[np.argsort(first)].tolist()
@@ -258,7 +258,7 @@ class ThreadAttribution:
             if row >= len(batch):
                 self._switch_pending = True
             elif self._may_switch_at(batch, row, reached):
-                self._current = self._next_thread()
+                self._current = self._next_interval_of_other_thread()
                 ordinals[row:] = self._current
         columns = {name: self._look_up_interval_column(name, ordinals) for name in ("tid", "pid")}
         if self._guest_spaces is not None:
@@ -299,7 +299,7 @@ class ThreadAttribution:
         `__switch_to` also runs where records are missing. The row ran no later than the next larger
         estimate, so an interval that starts after that cannot be the reason for this call.
         """
-        following = self._next_thread()
+        following = self._next_interval_of_other_thread()
         if following > len(self._intervals):
             return False
         if not self._times_are_tsc:
@@ -309,7 +309,7 @@ class ThreadAttribution:
         latest = int(larger[0]) if len(larger) else int(times[row]) + MAX_ESTIMATE_LAG
         return self._intervals.start[following - 1] <= latest
 
-    def _next_thread(self) -> int:
+    def _next_interval_of_other_thread(self) -> int:
         """Ordinal of the next interval of another thread.
 
         A thread that runs a virtual machine has consecutive intervals, one for each guest thread.

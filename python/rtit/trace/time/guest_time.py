@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rtit.errors import UsageError
-from rtit.trace.recording.settings import Settings, check_settings
+from rtit.trace.recording.decoder_settings import Settings, check_settings
 from rtit.trace.tables.packets import PACKET_KINDS, packet_batches
 
 if TYPE_CHECKING:
@@ -149,11 +149,11 @@ def guest_offsets(source: ByteSource, tsc_ctc: tuple[int, int]) -> dict[int, int
 def _majority_offset(counts: Counter[int]) -> int | None:
     """Return the offset with more than half of the samples."""
 
-    def total_near(offset: int) -> int:
+    def samples_near_offset(offset: int) -> int:
         near = range(-_ROUNDING, _ROUNDING + 1)
         return sum(counts[(offset + by) % (1 << _TSC_BITS)] for by in near)
 
-    found = [offset for offset in counts if 2 * total_near(offset) > counts.total()]
+    found = [offset for offset in counts if 2 * samples_near_offset(offset) > counts.total()]
     return min(found, key=lambda offset: (-counts[offset], offset), default=None)
 
 

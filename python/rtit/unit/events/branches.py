@@ -22,7 +22,7 @@ from rtit.unit.control_flow_packets import (
 from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address, stop_tracing, update_enables, update_packet_en
 from rtit.unit.illegal_events import require_addresses, require_legal
-from rtit.unit.stream import commit
+from rtit.unit.packet_commit import commit
 from rtit.unit.timing_packets import emit_cyc, emit_cyc_if_due
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from rtit.unit.arch_state import ArchState
 from rtit.unit.core import Unit
 from rtit.unit.events.event_trace import CfeType, EventReport, page_fault_report
-from rtit.unit.events.transfers import transfer
+from rtit.unit.events.far_transfers import transfer
 from rtit.unit.illegal_events import require_addresses, require_legal, require_no_transaction
-from rtit.unit.state import SavedByAex
+from rtit.unit.state import StateSavedByAex
 
 
 def enclave_enter(unit: Unit, ip: int, target: int, *, debug: bool, opt_in: bool) -> None:
@@ -77,7 +77,7 @@ def enclave_event(
     require_no_transaction(left, "an asynchronous exit")
     require_addresses(ip, aep, handler)
     report = EventReport(CfeType.INTR, vector) if cr2 is None else page_fault_report(cr2)
-    unit.state.ssa += (SavedByAex(ip, left.opted_out_enclave),)
+    unit.state.ssa += (StateSavedByAex(ip, left.opted_out_enclave),)
     transfer(unit, handler, arch, event_ip=ip, report=report, report_ip=aep)
 
 
@@ -89,7 +89,7 @@ def leave_enclave(unit: Unit, ip: int) -> ArchState:
     arch = unit.state.arch
     if not arch.in_enclave:
         return arch
-    unit.state.ssa += (SavedByAex(ip, arch.opted_out_enclave),)
+    unit.state.ssa += (StateSavedByAex(ip, arch.opted_out_enclave),)
     return replace(arch, in_enclave=False, opted_out_enclave=False)
 
 

@@ -13,8 +13,8 @@ from rtit.unit.events.trace_control import (
     load_configuration,
 )
 from rtit.unit.illegal_events import require_addresses, require_legal, require_no_transaction
-from rtit.unit.state import SavedByAcm
-from rtit.unit.stream import commit, drain_held_bytes, resolve_overflow
+from rtit.unit.packet_commit import commit, drain_held_bytes, resolve_overflow
+from rtit.unit.state import StateSavedByAcm
 from rtit.unit.timing_packets import (
     continue_timing,
     cycles_since_last_cyc,
@@ -56,7 +56,7 @@ def acm_begin(unit: Unit, ip: int) -> None:
     require_no_transaction(state.arch, "an authenticated code module")
     state.ip = linear_address(unit, ip)
     if not unit.registers.trace_en:
-        state.acm = SavedByAcm(trace_en=False)
+        state.acm = StateSavedByAcm(trace_en=False)
         return
     # The internal buffers are written out, as ever when TraceEn is cleared, so OVF fits.
     state.level = 0
@@ -64,7 +64,7 @@ def acm_begin(unit: Unit, ip: int) -> None:
     flush_tnt(unit)
     commit(unit)
     drain_held_bytes(unit)
-    state.acm = SavedByAcm(True, cycles_since_last_cyc(unit))
+    state.acm = StateSavedByAcm(True, cycles_since_last_cyc(unit))
     clear_trace_en_silently(unit)
 
 

@@ -20,14 +20,14 @@ from rtit.unit.core import Unit
 from rtit.unit.events.trace_control import read_pt_msr, write_pt_msr
 from rtit.unit.events.xsave import IA32_XSS, read_xss, write_xss
 from rtit.unit.illegal_events import require_addresses, require_bits
-from rtit.unit.state import IA32_DEBUGCTL, LAST_BRANCH_MSRS
-from rtit.unit.stream import (
+from rtit.unit.packet_commit import (
     CLEARABLE_STATUS,
     COUNTERS_FROZEN,
     IA32_PERF_GLOBAL_STATUS,
     IA32_PERF_GLOBAL_STATUS_RESET,
     LBRS_FROZEN,
 )
+from rtit.unit.state import IA32_DEBUGCTL, LAST_BRANCH_MSRS
 
 _DEBUGCTL_BITS = 0xFFC3
 """Bits of IA32_DEBUGCTL that are not reserved on all processors with PT."""

@@ -12,7 +12,7 @@ from rtit.unit.control_flow_packets import emit_fup, flush_tnt
 from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address
 from rtit.unit.illegal_events import require_addresses, require_bits, require_legal
-from rtit.unit.stream import commit, insert_extra_psb
+from rtit.unit.packet_commit import commit, insert_extra_psb
 from rtit.unit.timing_packets import (
     emit_cbr,
     emit_cyc_if_due,

@@ -14,9 +14,9 @@ from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address, switch_context
 from rtit.unit.events.enclave import leave_enclave
 from rtit.unit.events.event_trace import CfeType, EventReport, EventReports, vm_exit_report
+from rtit.unit.events.far_transfers import VmxTransition
 from rtit.unit.events.power import require_awake
 from rtit.unit.events.trace_control import clear_trace_en, set_trace_en
-from rtit.unit.events.transfers import VmxTransition
 from rtit.unit.events.vmx import (
     count_legal_loads,
     cross_vmx_boundary,
@@ -30,7 +30,7 @@ from rtit.unit.illegal_events import (
     require_legal,
     require_no_transaction,
 )
-from rtit.unit.state import SavedBySmi, SavedBySmmVmExit
+from rtit.unit.state import StateSavedBySmi, StateSavedBySmmVmExit
 
 SMI_ENTRY = 0x8000
 """Offset of the handler in SMRAM."""
@@ -59,7 +59,7 @@ def smi(unit: Unit, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) 
     reported_ip = ip if aep is None else aep
     trace_en_was = unit.registers.trace_en
     clear_trace_en(unit, ip, ((EventReport(CfeType.SMI), linear_address(unit, reported_ip)),))
-    saved = SavedBySmi(leave_enclave(unit, ip), returns_to, trace_en_was, state.host)
+    saved = StateSavedBySmi(leave_enclave(unit, ip), returns_to, trace_en_was, state.host)
     state.smram, state.host = saved, None
     switch_context(unit, SMI_ENTRY, replace(ArchState.after_reset(), cs_base=smbase, in_smm=True))
 
@@ -130,7 +130,7 @@ def smm_vm_exit(
         source = state.ip if enclave_ip is None else enclave_ip
     arch = leave_enclave(unit, source)
     saved_ctl = unit.registers.ctl if unit.profile.vmx_tracing else None
-    state.executive, state.host = SavedBySmmVmExit(arch, state.host), None
+    state.executive, state.host = StateSavedBySmmVmExit(arch, state.host), None
     is_shown = not controls.conceal_exit
     reports: EventReports = ()
     if is_shown and cause == "smi":

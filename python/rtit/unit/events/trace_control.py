@@ -26,8 +26,7 @@ from rtit.unit.enables import (
     update_enables,
 )
 from rtit.unit.events.event_trace import EventReports, emit_events
-from rtit.unit.state import NEVER
-from rtit.unit.stream import (
+from rtit.unit.packet_commit import (
     apply_output_result,
     commit,
     drain_held_bytes,
@@ -35,6 +34,7 @@ from rtit.unit.stream import (
     resolve_overflow,
     signal_pmi,
 )
+from rtit.unit.state import NEVER
 from rtit.unit.timing_packets import (
     emit_cbr,
     emit_cyc_if_due,

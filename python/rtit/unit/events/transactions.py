@@ -11,9 +11,9 @@ from dataclasses import replace
 from rtit.unit.control_flow_packets import emit_fup, emit_mode_tsx, flush_tnt
 from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address, update_enables
-from rtit.unit.events.transfers import finish_transfer
+from rtit.unit.events.far_transfers import finish_transfer
 from rtit.unit.illegal_events import require_addresses, require_legal
-from rtit.unit.stream import commit
+from rtit.unit.packet_commit import commit
 from rtit.unit.timing_packets import emit_cyc_if_due
 
 

@@ -29,6 +29,7 @@ from rtit.unit.events.event_trace import (
     emit_events,
     vm_exit_report,
 )
+from rtit.unit.events.far_transfers import VmxTransition, transfer
 from rtit.unit.events.trace_control import (
     TRACE_EN,
     clear_trace_en,
@@ -36,14 +37,13 @@ from rtit.unit.events.trace_control import (
     load_status_register,
     write_pt_msr,
 )
-from rtit.unit.events.transfers import VmxTransition, transfer
 from rtit.unit.illegal_events import (
     ShutdownEntered,
     require_addresses,
     require_legal,
     require_no_transaction,
 )
-from rtit.unit.stream import commit
+from rtit.unit.packet_commit import commit
 from rtit.unit.timing_packets import emit_cbr, emit_cyc_if_due, emit_tsc
 
 MsrLoads = tuple[tuple[int, int], ...]
@@ -291,7 +291,7 @@ def vm_entry(
         if host_ip is None:
             raise IllegalEvent("a VM entry that fails late goes on at `host_ip`")
         system_wide = all(msr != Msr.CTL for msr, _ in loads)
-        _fail_late(unit, reports, guest, host_ip, system_wide=system_wide)
+        _emit_late_failure(unit, reports, guest, host_ip, system_wide=system_wide)
         return fails
     unit.state.host = arch
     transition = VmxTransition(pip=is_shown, entry=True, reports=reports)
@@ -344,7 +344,7 @@ def vm_exit(
     return saved_ctl
 
 
-def _fail_late(
+def _emit_late_failure(
     unit: Unit, reports: EventReports, guest: ArchState, host_ip: int, *, system_wide: bool
 ) -> None:
     """Emit the packets of a late failure; they depend on whether the entry kept TraceEn (Table

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from textwrap import wrap
 
-from rtit.generated import write_or_check
+from rtit.generated_files import write_or_check_generated_file
 from rtit.unit.parameters.table import PARAMETER_TABLE, ParameterRow, format_default
 
 TARGET = Path(__file__).resolve().parents[4] / "docs" / "reference" / "parameters.md"
@@ -53,7 +53,9 @@ def _wrap_list_text(text: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write_or_check(arguments, TARGET, render_parameters_page(), "rtit.unit.parameters.page")
+    return write_or_check_generated_file(
+        arguments, TARGET, render_parameters_page(), "rtit.unit.parameters.page"
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class AllowedValues:
         raise NotImplementedError
 
 
-class _OneOf(AllowedValues):
+class _ChoiceOfNames(AllowedValues):
     """One of some names."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -64,7 +64,7 @@ class _SubsetOf(AllowedValues):
     """Some of the names, or none."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self.each = _OneOf(names)
+        self.each = _ChoiceOfNames(names)
         self.words = f"any of {self.each.words}"
 
     def check(self, name: str, value: Any) -> None:
@@ -122,7 +122,7 @@ def allowed_by_annotation(annotation: Any) -> AllowedValues:
     if annotation is bool:
         return _BooleanFlag()
     if get_origin(annotation) is Literal:
-        return _OneOf(get_args(annotation))
+        return _ChoiceOfNames(get_args(annotation))
     raise TypeError(f"{annotation} does not list its values")
 
 

@@ -18,7 +18,7 @@ fn segments_of_a_stream_without_errors_are_not_discarded() {
     let mut space = rtit_image::Space::new();
     // 1000: je 1004; jmp 1000; 1004: syscall
     let code = [0x74, 0x02, 0xeb, 0xfc, 0x0f, 0x05];
-    space.map(0x1000, 0x1000, code[..].into());
+    space.map_bytes(0x1000, 0x1000, code[..].into());
     let mut stream = Vec::new();
     for _ in 0..100 {
         // PSB, MODE.Exec, FUP 1000, PSBEND
@@ -31,13 +31,17 @@ fn segments_of_a_stream_without_errors_are_not_discarded() {
     }
     let config = ParallelConfig::for_test(2, 400, 200);
     let settings = Settings::default();
-    let mut all =
-        AdditiveDecoder::<_, CountingSink>::new(&stream[..], space.view(), &settings, config);
+    let mut all = AdditiveDecoder::<_, CountingSink>::new(
+        &stream[..],
+        space.view_at_start(),
+        &settings,
+        config,
+    );
     let mut rounds = 1;
-    while all.advance() {
+    while all.decode_round() {
         rounds += 1;
     }
-    assert_eq!(all.ledger().spans().len(), 1);
+    assert_eq!(all.coverage_ledger().closed_spans().len(), 1);
     assert!(all.counts().instructions > 100 * 240, "{:?}", all.counts());
     // No segment was discarded, so the lead-in did not grow.
     assert_eq!((all.backoff.lead_in_psbs, rounds), (1, 3));
@@ -61,12 +65,12 @@ fn discarded_segments_take_no_counters() {
             back.to_le_bytes().to_vec(),
         ];
         let mut space = rtit_image::Space::new();
-        space.map(0, 0x5000, entry[..].into());
-        space.map(0, 0x7000, [0x74, 0, 0xeb, 0xfc][..].into());
-        space.map(0, at, branches.concat()[..].into());
-        space.view()
+        space.map_bytes(0, 0x5000, entry[..].into());
+        space.map_bytes(0, 0x7000, [0x74, 0, 0xeb, 0xfc][..].into());
+        space.map_bytes(0, at, branches.concat()[..].into());
+        space.view_at_start()
     };
-    let mut spaces = Spaces::new(view(HIGH));
+    let mut spaces = AddressSpaces::new(view(HIGH));
     spaces.add_space(SpaceKey::new(0x1000, false, None), view(LOW));
     spaces.add_space(SpaceKey::new(0x2000, false, None), view(HIGH));
     // TIP.PGD; PIP; TIP.PGE 7000
@@ -106,12 +110,12 @@ fn discarded_segments_take_no_counters() {
         };
         let (stream, spaces) = (&stream[..], spaces.clone());
         let mut all = AdditiveDecoder::<_, Totals>::new(stream, spaces, &settings, config);
-        while all.advance() {}
+        while all.decode_round() {}
         assert_eq!(all.discarded.0.instructions > 0, threads > 1);
-        let totals = all.result();
+        let totals = all.take_result();
         let edges_beyond: u64 = totals.uncounted_edges().iter().sum();
         let sums = (totals.uncounted_runs(), edges_beyond);
-        (totals.runs(), totals.edges(), sums)
+        (totals.sorted_runs(), totals.sorted_edges(), sums)
     };
     let (runs, edges, _) = found(1, usize::MAX, TransitionLimits::NONE);
     for max_counters in [10_000, 60_000] {
@@ -139,7 +143,7 @@ fn counters_of_one_thread_are_bounded() {
     const MAX_COUNTERS: usize = 1000;
     let mut space = rtit_image::Space::new();
     // jmp rax
-    space.map(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
+    space.map_bytes(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
     // PSB, MODE.Exec, FUP 1000, PSBEND
     let mut stream = [0x02, 0x82].repeat(8);
     stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
@@ -158,22 +162,29 @@ fn counters_of_one_thread_are_bounded() {
             cache_limit: 1 << 14,
             ..Settings::default()
         };
-        let mut all =
-            AdditiveDecoder::<_, Totals>::new(&stream[..], space.view(), &settings, config);
-        while all.advance() {
+        let mut all = AdditiveDecoder::<_, Totals>::new(
+            &stream[..],
+            space.view_at_start(),
+            &settings,
+            config,
+        );
+        while all.decode_round() {
             let by_steps = all.decoders[0].counters_in_use();
             stepped = stepped.max(by_steps);
             // Those of runs and of edges, and half as many.
             assert!(by_steps + all.sink.counters_in_use() <= 2 * MAX_COUNTERS + MAX_COUNTERS / 2);
         }
-        let totals = all.result();
+        let totals = all.take_result();
         // 8,000 of either: the first place ran three times, the edge from it to itself was taken once
         assert_eq!(
-            (totals.runs().len(), totals.uncounted_runs()),
+            (totals.sorted_runs().len(), totals.uncounted_runs()),
             (MAX_COUNTERS, 8000 - 2001)
         );
         assert_eq!(
-            (totals.edges().len(), totals.uncounted_edges().iter().sum()),
+            (
+                totals.sorted_edges().len(),
+                totals.uncounted_edges().iter().sum()
+            ),
             (MAX_COUNTERS, 8000 - 1999)
         );
     }
@@ -186,7 +197,7 @@ fn round_with_many_counters_is_followed_by_a_short_one() {
     const SEGMENT: usize = 1000;
     let mut space = rtit_image::Space::new();
     // jmp rax
-    space.map(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
+    space.map_bytes(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
     // PSB, MODE.Exec, FUP 1000, PSBEND, TIPs to 50 targets and back
     let psb = |first: u16| {
         let tips = (first..first + 50).chain([0]).flat_map(|place| {
@@ -205,10 +216,11 @@ fn round_with_many_counters_is_followed_by_a_short_one() {
         transitions: TransitionLimits::NONE,
         ..Settings::default()
     };
-    let mut all = AdditiveDecoder::<_, Totals>::new(&stream[..], space.view(), &settings, config);
+    let mut all =
+        AdditiveDecoder::<_, Totals>::new(&stream[..], space.view_at_start(), &settings, config);
     let mut begin = 0;
     let mut rounds = Vec::new();
-    while all.advance() {
+    while all.decode_round() {
         rounds.push((begin, (all.position() - begin).div_ceil(SEGMENT)));
         begin = all.position();
     }

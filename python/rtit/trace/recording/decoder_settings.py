@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -196,7 +195,7 @@ def check_settings(settings: Settings) -> Settings:
     return settings
 
 
-def limit_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def limit_filter_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """The filter ranges of a user: no more than suffice to detect that there are too many."""
     return tuple(islice(ranges, MAX_RANGES + 1))
 
@@ -260,7 +259,6 @@ _CLOCK_NAMES = {
     11: "CLOCK_TAI",
 }
 """From include/uapi/linux/time.h; the clocks that perf supports."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = 10**9
 
 
@@ -296,9 +294,11 @@ def format_seconds(nanoseconds: int) -> str:
 
 
 def _format_utc_date(nanoseconds: int) -> str:
+    from datetime import UTC, datetime, timedelta  # only `rtit info` needs it
+
     whole, rest = divmod(nanoseconds, _SECOND)
     try:
-        when = _EPOCH + timedelta(seconds=whole)
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=whole)
     except OverflowError:
         return f"{nanoseconds} ns after 1970"
     return f"{when:%Y-%m-%d %H:%M:%S}.{rest:09} UTC"

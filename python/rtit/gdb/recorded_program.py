@@ -53,7 +53,7 @@ class RecordedProgram:
         for mapping in self._image.mappings.mappings_overlapping(0, _ADDRESS_SPACE - 1):
             self._add_file(images, mapping, found)
         self.files = list(found.values())
-        self.main = max(self.files, key=lambda each: _program_rank(each, name), default=None)
+        self.main = max(self.files, key=lambda each: _program_sort_key(each, name), default=None)
 
     def _add_file(
         self, images: Images, mapping: Mapping, found: dict[tuple[str, int], LoadedFile]
@@ -93,7 +93,7 @@ class RecordedProgram:
             if table:
                 table = self.main.address_of(table)
                 entries += [(_AT_PHDR, table), (_AT_PHENT, 56), (_AT_PHNUM, count)]
-            loader = next((each for each in self.libraries if _is_loader(each)), None)
+            loader = next((each for each in self.libraries if _is_dynamic_loader(each)), None)
             if loader is not None:
                 entries.append((_AT_BASE, loader.bias % _ADDRESS_SPACE))
         return b"".join(struct.pack("<QQ", *entry) for entry in [*entries, (_AT_NULL, 0)])
@@ -133,11 +133,11 @@ def _read_file(path: str, offset: int, size: int) -> bytes:
         return b""
 
 
-def _program_rank(file: LoadedFile, name: str) -> tuple[bool, bool, bool]:
+def _program_sort_key(file: LoadedFile, name: str) -> tuple[bool, bool, bool]:
     """Return a sort key by which the program is the largest of the loaded files."""
     base = os.path.basename(file.recorded_path)[:_MAX_COMM]  # noqa: PTH119 - a name, not a file
     return file.headers.is_program, base == name[:_MAX_COMM], file.headers.has_loader
 
 
-def _is_loader(file: LoadedFile) -> bool:
+def _is_dynamic_loader(file: LoadedFile) -> bool:
     return not file.headers.has_loader and Path(file.recorded_path).name.startswith("ld")

@@ -93,7 +93,7 @@ def summarize_buffer(
     pieces = source.pieces if isinstance(source, AuxDataSource) else []
     summary = BufferSummary(stream.title, stream.cpu, stream.size, len(pieces))
     high_bits = pieces[0].reference // _TSC_RANGE * _TSC_RANGE if pieces else 0
-    threads = _ThreadSizes.of_stream(stream)
+    threads = _ThreadByteCounter.for_stream(stream)
     scan = PacketScan(stream.chunks(), threads.clocks)
     while (batch := scan.next(_BATCH_PACKETS)) is not None:
         # Bytes are searched without NumPy, which need not be loaded for this.
@@ -119,7 +119,7 @@ def summarize_buffer(
     return summary
 
 
-class _ThreadSizes:
+class _ThreadByteCounter:
     """Adds up the bytes of each scheduling interval; without intervals all bytes are `itself`'s."""
 
     def __init__(
@@ -140,7 +140,7 @@ class _ThreadSizes:
         self._has_time = False
 
     @classmethod
-    def of_stream(cls, stream: Stream) -> _ThreadSizes:
+    def for_stream(cls, stream: Stream) -> _ThreadByteCounter:
         settings, itself = stream.settings, (stream.pid, stream.tid)
         if isinstance(settings, RtitError):  # For example: nothing separates several threads.
             return cls(IntervalList(), itself if stream.cpu < 0 else _UNKNOWN_THREAD, None)
@@ -165,7 +165,7 @@ class _ThreadSizes:
         kind, offset = np.frombuffer(kinds, np.uint8), np.asarray(offsets)
         psb_rows = np.flatnonzero(np.isin(kind, (_PSB, _PSBEND, _OVF)))
 
-        def start_with_cyc(row: int) -> int:
+        def offset_with_preceding_cyc(row: int) -> int:
             """Return the offset of the packet, or of a CYC directly before it."""
             if kind[row] == _CYC:
                 return int(offset[row])
@@ -173,19 +173,19 @@ class _ThreadSizes:
                 return int(offset[row]) if self._cyc is None else self._cyc
             return int(offset[row - (kind[row - 1] == _CYC)])
 
-        def open_psb_plus(count: int) -> int | None:
+        def start_of_open_psb_plus(count: int) -> int | None:
             """Return the start of the PSB+ that is open after this many of `psb_rows`."""
             if not count:
                 return self._psb_plus
             row = psb_rows[count - 1]
-            return start_with_cyc(int(row)) if kind[row] == _PSB else None
+            return offset_with_preceding_cyc(int(row)) if kind[row] == _PSB else None
 
         counts = np.searchsorted(psb_rows, changes, side="right")
         for row, count in zip(changes, counts, strict=True):
-            start = open_psb_plus(count)
-            self._add_interval_size(start_with_cyc(int(row)) if start is None else start)
+            start = start_of_open_psb_plus(count)
+            self._add_interval_size(offset_with_preceding_cyc(int(row)) if start is None else start)
             self._ordinal = int(ordinals[row])
-        self._psb_plus = open_psb_plus(len(psb_rows))
+        self._psb_plus = start_of_open_psb_plus(len(psb_rows))
         if kinds:
             self._cyc = int(offset[-1]) if kind[-1] == _CYC else None
 

@@ -127,7 +127,7 @@ class TimingSamples:
         self.rows = rows[keep]
 
     @property
-    def final_before(self) -> int:
+    def final_offset(self) -> int:
         """The bounds of rows before this offset are final; -1 if none are."""
         import numpy as np
 
@@ -345,9 +345,9 @@ def add_time_bounds(
         samples.read_new()
         if len(batch) or any(map(len, _event_tables_of_batch(batch))):
             pending.append(_PendingBatch(batch, np.asarray(offset)))
-        final_before = samples.final_before
+        final_offset = samples.final_offset
         while pending and (
-            len(pending) > _MAX_PENDING_BATCHES or pending[0].is_before(final_before)
+            len(pending) > _MAX_PENDING_BATCHES or pending[0].is_before(final_offset)
         ):
             first = pending.popleft()
             needed_from = first.last_sample(needed_from)
@@ -361,7 +361,7 @@ def add_time_bounds(
 
 def add_ipc(batches: Iterator[TimedBatch[B]]) -> Iterator[B]:
     """Add `IPC_COLUMN` to batches of instructions or blocks."""
-    stretch = _OpenStretch()
+    stretch = _OpenIpcStretch()
     pending: deque[tuple[B, NDArray[np.float64]]] = deque()
     for batch, span in batches:
         pending.append((batch, stretch.add_batch(batch, span)))
@@ -374,7 +374,7 @@ def add_ipc(batches: Iterator[TimedBatch[B]]) -> Iterator[B]:
         yield done.with_columns(**{IPC_COLUMN: ipc})
 
 
-class _OpenStretch:
+class _OpenIpcStretch:
     """The stretch at the end of the last batch, whose cycles are not yet known.
 
     `pieces` are its rows in the columns of pending batches, one slice for each batch.

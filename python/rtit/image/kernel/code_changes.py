@@ -17,9 +17,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import Files
 from rtit.image.image import PAGE, Image
 from rtit.image.kernel.kcore import Kcore
+from rtit.image.mapped_files import Files
 from rtit.image.mappings import FOREVER, KERNEL_START, MappedRanges, Mapping
 from rtit.image.memory_budget import MemoryBudget
 
@@ -103,7 +103,9 @@ class KernelChanges:
             return pages
         at = 0
         unknown = [
-            each for each in self._symbols if each.is_removed or id(each) not in self._in_copy
+            each
+            for each in self._symbols
+            if each.is_removed or id(each) not in self._symbols_in_memory_copy
         ]
         for each in sorted(unknown, key=lambda each: each.address):
             at = max(at, each.address & -PAGE)  # not again what the one before covers
@@ -157,9 +159,9 @@ class KernelChanges:
             image.mappings.remove(each.address, end, each.time)
         else:
             image.mappings.add(Mapping(each.address, end, each.address, path, None, each.time))
-        if not each.is_removed and code is not None and self._is_code_of(each, code):
+        if not each.is_removed and code is not None and self._is_code_of_symbol(each, code):
             image.native.map(each.time, each.address, code)
-        elif id(each) not in self._in_copy:
+        elif id(each) not in self._symbols_in_memory_copy:
             image.native.unmap(each.time, each.address, each.size)
         else:
             self._map_copied_bytes(image, each)
@@ -174,11 +176,11 @@ class KernelChanges:
             code = content[start - page : each.address + each.size - page]
             image.native.map(each.time, start, code)
 
-    def _is_code_of(self, each: _KernelSymbolChange, code: Code) -> bool:
-        return len(code) == each.size and len(self._symbols_at[each.address]) == 1
+    def _is_code_of_symbol(self, each: _KernelSymbolChange, code: Code) -> bool:
+        return len(code) == each.size and len(self._symbols_by_address[each.address]) == 1
 
     @cached_property
-    def _symbols_at(self) -> dict[int, set[tuple[int, str]]]:
+    def _symbols_by_address(self) -> dict[int, set[tuple[int, str]]]:
         """Address -> (size, name) of all symbols there. If there are several, it is unknown which
         of them the code in the recording is of.
         """
@@ -189,7 +191,7 @@ class KernelChanges:
         return found
 
     @cached_property
-    def _in_copy(self) -> set[int]:
+    def _symbols_in_memory_copy(self) -> set[int]:
         """The ids of the `_symbols` whose code the copy of memory has: those at the start of the
         recording (`early`), or those at its end.
         """

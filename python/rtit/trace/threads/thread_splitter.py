@@ -50,7 +50,9 @@ class ThreadSplitter:
 
     def split_by_thread(self, stream: Stream) -> list[Stream]:
         """One stream for each thread, without a limit."""
-        return [self._stream_of(stream, *thread) for thread in self._executed_threads(stream)]
+        return [
+            self._stream_of_thread(stream, *thread) for thread in self._executed_threads(stream)
+        ]
 
     def select_threads(
         self,
@@ -73,17 +75,17 @@ class ThreadSplitter:
                 continue
             threads = self._selected_threads(stream, where)
             # Few threads cost nothing here, so that no byte is read before it is needed.
-            work = len(threads) * _work_size(stream) if len(threads) > ALWAYS_SPLIT else 0
+            work = len(threads) * _estimate_work(stream) if len(threads) > ALWAYS_SPLIT else 0
             total_work += work
             if work <= work_left or always_split:
                 work_left -= work
-                found += [self._stream_of(stream, *thread) for thread in threads]
+                found += [self._stream_of_thread(stream, *thread) for thread in threads]
             else:
                 found.append(stream.for_threads(threads, self._names))
         if (
             always_split
             and total_work > MAX_FORCED_WORK
-            and total_work > MAX_FORCED_FACTOR * sum(map(_work_size, streams))
+            and total_work > MAX_FORCED_FACTOR * sum(map(_estimate_work, streams))
         ):
             raise UnsupportedError(
                 f"decoding each of {len(found):,} threads separately would read "
@@ -110,7 +112,7 @@ class ThreadSplitter:
             threads = self._executed[id(stream)] = stream.executed_threads()
         return threads
 
-    def _stream_of(self, stream: Stream, pid: int, tid: int) -> Stream:
+    def _stream_of_thread(self, stream: Stream, pid: int, tid: int) -> Stream:
         if not stream.has_several_threads and (pid, tid) == (stream.pid, stream.tid):
             return stream
         key = id(stream), pid, tid
@@ -120,7 +122,7 @@ class ThreadSplitter:
         return found
 
 
-def _work_size(stream: Stream) -> int:
+def _estimate_work(stream: Stream) -> int:
     scope = stream.thread_scope
     intervals = len(scope.schedule.intervals) if scope is not None else 0
     return stream.size + _INTERVAL_BYTES * intervals

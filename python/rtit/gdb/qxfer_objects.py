@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
-from rtit.readable import name_to_text
+from rtit.text_escaping import name_to_text
 
 if TYPE_CHECKING:
-    from rtit.gdb.program import LoadedFile, RecordedProgram
+    from rtit.gdb.recorded_program import LoadedFile, RecordedProgram
     from rtit.gdb.thread_path import ThreadPath
-    from rtit.trace.recording.settings import Cpu
+    from rtit.trace.recording.decoder_settings import Cpu
 
 _GENERAL_REGISTERS = (
     "rax",
@@ -78,23 +78,23 @@ def library_list(program: RecordedProgram) -> str:
     stand for them.
     """
 
-    def library_row(number: int, each: LoadedFile) -> str:
+    def library_element(number: int, each: LoadedFile) -> str:
         dynamic = each.address_of(each.headers.dynamic) if each.headers.dynamic else 0
         return (
             f'<library name={quoteattr(_xml_text(each.path))} lm="{number:#x}" '
             f'l_addr="{each.address_of(0):#x}" lmid="0x0" l_ld="{dynamic:#x}"/>'
         )
 
-    rows = (library_row(16 * number, each) for number, each in enumerate(program.libraries, 2))
+    rows = (library_element(16 * number, each) for number, each in enumerate(program.libraries, 2))
     return f'<library-list-svr4 version="1.0" main-lm="0x10">{"".join(rows)}</library-list-svr4>'
 
 
-def empty_trace() -> str:
+def empty_branch_trace() -> str:
     """Return a branch trace without content."""
     return '<!DOCTYPE btrace SYSTEM "btrace.dtd"><btrace version="1.0"></btrace>'
 
 
-def packet_trace(data: bytes, cpu: Cpu | None) -> str:
+def branch_trace_of_packets(data: bytes, cpu: Cpu | None) -> str:
     """Return a branch trace of PT packets."""
     family, model, stepping = cpu or (0, 0, 0)
     cpu_element = ""
@@ -108,7 +108,7 @@ def packet_trace(data: bytes, cpu: Cpu | None) -> str:
     )
 
 
-def block_trace(path: ThreadPath, pc: int | None, *, is_contiguous: bool) -> str:
+def branch_trace_of_blocks(path: ThreadPath, pc: int | None, *, is_contiguous: bool) -> str:
     """Return a branch trace of instruction runs, the last first, up to the instruction at `pc`.
 
     The instruction at `pc` did not execute; with `is_contiguous` it follows the last one in memory.

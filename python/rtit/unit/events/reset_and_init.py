@@ -10,11 +10,11 @@ from rtit.unit.core import Unit
 from rtit.unit.enables import clear_trigger_en, compute_context_en, linear_address, update_packet_en
 from rtit.unit.events.enclave import leave_enclave
 from rtit.unit.events.event_trace import CfeType, EventReport, emit_event
+from rtit.unit.events.far_transfers import transfer
 from rtit.unit.events.trace_control import disable_output, load_status_register
-from rtit.unit.events.transfers import transfer
 from rtit.unit.illegal_events import require_addresses, require_legal, require_no_transaction
+from rtit.unit.packet_commit import commit, drain_held_bytes, flush
 from rtit.unit.state import LVT_MASKED, NEVER, NO_LAST_BRANCHES
-from rtit.unit.stream import commit, drain_held_bytes, flush
 from rtit.unit.timing_packets import emit_cyc_if_due
 
 

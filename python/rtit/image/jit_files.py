@@ -220,7 +220,7 @@ def _read_code_load_record(found: JitDump, file: BinaryIO, time: int, at: int, l
         found.add_function(time, address, code_offset, size, text)
 
 
-def read_map(path: str, name: str | None = None) -> Iterator[tuple[int, int, str]]:
+def read_perf_map(path: str, name: str | None = None) -> Iterator[tuple[int, int, str]]:
     """Yield (address, size, name) of each line that has them; `name` is that of the file in errors.
 
     Raises ImageError if the file cannot be read or has too many functions.

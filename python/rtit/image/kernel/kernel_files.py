@@ -33,7 +33,7 @@ def guest_process_pid(machine: int, number: int) -> int:
     return 2 * GUEST_KERNEL_PID - (machine << 31) - number
 
 
-def machine_of(path: str, pid: int) -> int:
+def machine_of_kernel_mapping(path: str, pid: int) -> int:
     """Return the machine of a mapping of a guest's kernel, from its path or pid."""
     number = re.match(r"\[guest\.kernel\.kallsyms\.([0-9]{1,10})\]", path)
     return int(number[1]) if number is not None else max(pid, 0)

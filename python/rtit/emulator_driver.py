@@ -7,12 +7,12 @@ from functools import lru_cache
 from rtit.processor import Processor
 from rtit.unit.enables import linear_address
 from rtit.unit.illegal_events import require_legal
-from rtit.x86 import Class, Instruction, decode
+from rtit.x86 import Instruction, InstructionClass, decode
 
 _decode = lru_cache(maxsize=1 << 16)(decode)
 
 
-class Driver:
+class EmulatorDriver:
     """Feeds `cpu` with the instructions that an emulator shows before it executes each.
 
     `execute` derives the outcome of near branches from the address at which execution continues.
@@ -72,18 +72,18 @@ def _report_branch(cpu: Processor, last: Instruction, ip: int) -> None:
         require_legal(
             ip in allowed, f"{kind.name} at {at:#x} does not lead to {ip:#x}, and no event does"
         )
-    if kind == Class.CONDITIONAL:
+    if kind == InstructionClass.CONDITIONAL:
         assert last.target is not None
         cpu.conditional(at, following, last.target, ip != following)
-    elif kind == Class.JUMP:
+    elif kind == InstructionClass.JUMP:
         cpu.jump(at, ip)
-    elif kind == Class.CALL:
+    elif kind == InstructionClass.CALL:
         cpu.call(at, following, ip)
-    elif kind == Class.INDIRECT_JUMP:
+    elif kind == InstructionClass.INDIRECT_JUMP:
         cpu.indirect_jump(at, ip)
-    elif kind == Class.INDIRECT_CALL:
+    elif kind == InstructionClass.INDIRECT_CALL:
         cpu.indirect_call(at, following, ip)
-    elif kind == Class.RETURN:
+    elif kind == InstructionClass.RETURN:
         cpu.ret(at, ip)
     else:
         cpu.retire(ip)
@@ -93,10 +93,16 @@ def _possible_targets(last: Instruction) -> tuple[int, ...] | None:
     """Return where an instruction can lead; () means anywhere, None that the code does not
     determine it.
     """
-    if last.kind == Class.OTHER:
+    if last.kind == InstructionClass.OTHER:
         return (last.next_ip,)
-    if last.kind in (Class.INDIRECT_JUMP, Class.INDIRECT_CALL, Class.RETURN):
+    if last.kind in (
+        InstructionClass.INDIRECT_JUMP,
+        InstructionClass.INDIRECT_CALL,
+        InstructionClass.RETURN,
+    ):
         return ()
-    if last.target is None or last.kind == Class.XBEGIN:
+    if last.target is None or last.kind == InstructionClass.XBEGIN:
         return None
-    return (last.target, last.next_ip) if last.kind == Class.CONDITIONAL else (last.target,)
+    return (
+        (last.target, last.next_ip) if last.kind == InstructionClass.CONDITIONAL else (last.target,)
+    )

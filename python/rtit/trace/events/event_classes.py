@@ -1,7 +1,8 @@
 """The decoded events: one class for each kind of event, however many packets it took.
 
-`CStateTracker` builds `Sleep`, `Wake` and `Paused` from power event packets (sections 33.4.2.22 to
-33.4.2.25), `PebsRecordBuilder` builds `PebsRecord` from packet blocks (section 33.4.1.1).
+`CStateTracker` builds `CStateEntry`, `CStateExit` and `ExecutionPaused` from power event
+packets (sections 33.4.2.22 to 33.4.2.25), `PebsRecordBuilder` builds `PebsRecord` from packet
+blocks (section 33.4.1.1).
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class TraceEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enabled(TraceEvent):
+class TracingEnabled(TraceEvent):
     """Tracing is enabled (TIP.PGE): `ip` is the first instruction. why: the reason for which it was
-    disabled: the `why` of a `Disabled`, `stop` (TraceStop), `overflow`, or None if unknown.
+    disabled: the `why` of a `TracingDisabled`, `stop` (TraceStop), `overflow`, or None if unknown.
     """
 
     event_name: ClassVar[str] = "enabled"
@@ -51,7 +52,7 @@ class Enabled(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disabled(TraceEvent):
+class TracingDisabled(TraceEvent):
     """Tracing is disabled (TIP.PGD). at: the last instruction; to: its target. why: `filter` if
     execution left the filter ranges; `context` if it left the context or TraceEn was cleared, which
     the packets do not distinguish.
@@ -64,7 +65,7 @@ class Disabled(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped(TraceEvent):
+class TracingStopped(TraceEvent):
     """TraceStop (section 33.4.2.9)."""
 
     event_name: ClassVar[str] = "stopped"
@@ -137,7 +138,7 @@ class PtWrite(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sleep(TraceEvent):
+class CStateEntry(TraceEvent):
     """Entry to a C-state (PWRE, with its MWAIT and EXSTOP), or from one to another.
 
     at: the waiting instruction. state, sub_state: as MWAIT encodes them (0 is C1); hardware: not
@@ -154,7 +155,7 @@ class Sleep(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wake(TraceEvent):
+class CStateExit(TraceEvent):
     """Return to C0 (PWRX). last, deepest: core C-states as MWAIT encodes them. reasons: for
     waking. since: TSC estimate of the entry, None if it is not in the trace.
     """
@@ -172,7 +173,7 @@ class Wake(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused(TraceEvent):
+class ExecutionPaused(TraceEvent):
     """Execution paused for a change of frequency or for throttling (EXSTOP alone)."""
 
     event_name: ClassVar[str] = "paused"
@@ -194,7 +195,7 @@ class PebsRecord(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paging(TraceEvent):
+class PagingChange(TraceEvent):
     """Another CR3, or VMX non-root operation entered or left (PIP)."""
 
     event_name: ClassVar[str] = "paging"
@@ -203,7 +204,7 @@ class Paging(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vmcs(TraceEvent):
+class VmcsChange(TraceEvent):
     """Another VMCS is current."""
 
     event_name: ClassVar[str] = "VMCS"
@@ -211,7 +212,7 @@ class Vmcs(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mode(TraceEvent):
+class ExecutionModeChange(TraceEvent):
     """Width of the code (16, 32, 64 bits), and whether interrupts are enabled (only with event
     trace). at: the first instruction in this mode.
     """
@@ -235,7 +236,7 @@ class Overflow(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss(TraceEvent):
+class DecodingLoss(TraceEvent):
     """A part of the stream could not be decoded. kind: the label of its `ErrorClass`; value: the
     bad value. The ledger has the details.
     """
@@ -246,7 +247,7 @@ class Loss(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed(TraceEvent):
+class DecodingResumed(TraceEvent):
     """After a loss decoding continues at `ip`."""
 
     event_name: ClassVar[str] = "resumed"
@@ -254,7 +255,7 @@ class Resumed(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frequency(TraceEvent):
+class FrequencyChange(TraceEvent):
     """Another ratio of core to bus clock (CBR); also the first one."""
 
     event_name: ClassVar[str] = "frequency"
@@ -262,7 +263,7 @@ class Frequency(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger(TraceEvent):
+class TriggerEvent(TraceEvent):
     """TRIG (newer than the chapter). at: the next instruction; triggers: one bit each; multiple:
     there were several; count: instructions since the last known position, or None.
     """
@@ -275,7 +276,7 @@ class Trigger(TraceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maintenance(TraceEvent):
+class MaintenanceEvent(TraceEvent):
     """MNT: its payload is specific to the processor model."""
 
     event_name: ClassVar[str] = "maintenance"
@@ -306,7 +307,7 @@ class CStateTracker:
         elif event.kind is EventKind.EXSTOP:
             at = event.ip or None
             if self._entry is None:
-                yield Paused(time=event.time, offset=event.offset, row=event.row, at=at)
+                yield ExecutionPaused(time=event.time, offset=event.offset, row=event.row, at=at)
             else:
                 yield from self._report_sleep(self._entry, at)
         else:
@@ -324,9 +325,9 @@ class CStateTracker:
         self._asleep = entry.time, at
         self._mwait = self._entry = None
 
-    def _build_sleep_event(self, entry: Event, at: int | None) -> Sleep:
+    def _build_sleep_event(self, entry: Event, at: int | None) -> CStateEntry:
         first = self._mwait or entry
-        return Sleep(
+        return CStateEntry(
             time=first.time,
             offset=first.offset,
             row=first.row,
@@ -338,15 +339,15 @@ class CStateTracker:
             extensions=None if self._mwait is None else self._mwait.value >> 32,
         )
 
-    def _build_wake_event(self, event: Event) -> Wake:
+    def _build_wake_event(self, event: Event) -> CStateExit:
         since, self._asleep = self._asleep, None
-        return Wake(
+        return CStateExit(
             time=event.time,
             offset=event.offset,
             row=event.row,
             last=event.value >> 4 & 0xF,
             deepest=event.value & 0xF,
-            reasons=Wake.reasons_of(event.value >> 8),
+            reasons=CStateExit.reasons_of(event.value >> 8),
             since=None if since is None else since[0],
         )
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.diff.builds import BY_FILE, BY_FUNCTION, EXACT
 from rtit.diff.difference import ListedInstruction
+from rtit.diff.matched_builds import BY_FILE, BY_FUNCTION, EXACT
 from rtit.image import MappingLookup
 from rtit.trace import End
 
 if TYPE_CHECKING:
-    from rtit.diff.builds import BuildMatching
+    from rtit.diff.matched_builds import BuildMatching
     from rtit.trace import Rows, Stream, Trace
 
 _MAX_INSTRUCTION_BYTES = 15
@@ -56,7 +56,7 @@ class ExecutionPath:
         self._regions = MappingLookup(trace.images.mappings(stream.tid))
         self._file_keys, self._builds = builds.mapping_keys(side, self._regions.mappings)
         self._chunks = self._decode_steps()
-        self._chunk = _StepColumns.without_rows()
+        self._chunk = _StepColumns.empty_columns()
         self._at = 0
 
     def count_loaded_steps(self) -> int:
@@ -81,13 +81,13 @@ class ExecutionPath:
         """Pass over `count` steps; return their instructions, and the last of their runs."""
         until = self._at + count
         instructions = int(self._chunk.instructions[self._at : until].sum())
-        runs = _to_runs(self._chunk.last, max(self._at, until - MAX_KEPT_RUNS), until)
+        runs = _runs_of_columns(self._chunk.last, max(self._at, until - MAX_KEPT_RUNS), until)
         self._at = until
         return instructions, runs
 
     def peek_runs(self, most: int) -> list[InstructionRun]:
         """Return the first runs of the next steps, without passing over them."""
-        return _to_runs(self._chunk.first, self._at, self._at + self.load_steps(most))
+        return _runs_of_columns(self._chunk.first, self._at, self._at + self.load_steps(most))
 
     def load_steps(self, most: int) -> int:
         """Load up to `most` of the next steps, and return how many there are."""
@@ -96,7 +96,7 @@ class ExecutionPath:
             more.append(following)
             ready += len(following.file)
         if more:
-            self._chunk, self._at = self._chunk.followed_by(self._at, more), 0
+            self._chunk, self._at = self._chunk.append_following_steps(self._at, more), 0
         return min(most, ready)
 
     def _decode_steps(self) -> Iterator[_StepColumns]:
@@ -112,16 +112,16 @@ class ExecutionPath:
                 pairs = zip(kept, columns, strict=True)
                 columns = _RunColumns(*(np.concatenate(pair) for pair in pairs))
             # the step of the last row may continue in the next batch
-            ends = np.flatnonzero(~_is_continued(columns))
+            ends = np.flatnonzero(~_continued_row_mask(columns))
             kept = columns
             if len(ends):
                 begin = int(ends[-1]) + 1
                 kept = columns.slice_rows(slice(begin, None))
-                yield _merge_steps(columns.slice_rows(slice(begin)), ends)
-            kept = _shorten_step(kept)
+                yield _columns_of_complete_steps(columns.slice_rows(slice(begin)), ends)
+            kept = _shorten_unfinished_step(kept)
         if kept is not None and len(kept.file):
-            ends = np.append(np.flatnonzero(~_is_continued(kept)), len(kept.file) - 1)
-            yield _merge_steps(kept, ends)
+            ends = np.append(np.flatnonzero(~_continued_row_mask(kept)), len(kept.file) - 1)
+            yield _columns_of_complete_steps(kept, ends)
 
     def _columns_of_runs(self, rows: Rows) -> _RunColumns:
         at, position = self._regions.find_mappings(rows.start, rows.time)
@@ -177,7 +177,7 @@ class _StepColumns(NamedTuple):
     last: _RunEnds
     """The last run of each step; the same as the first if steps are exact."""
 
-    def followed_by(self, at: int, following: list[_StepColumns]) -> _StepColumns:
+    def append_following_steps(self, at: int, following: list[_StepColumns]) -> _StepColumns:
         """Return the steps from `at` on, and those of the next chunks."""
 
         def concatenate_columns(one: Any, *others: Any) -> Any:
@@ -190,19 +190,19 @@ class _StepColumns(NamedTuple):
         )
 
     @staticmethod
-    def without_rows() -> _StepColumns:
+    def empty_columns() -> _StepColumns:
         no = np.zeros(0, np.uint64)
         return _StepColumns(no, no, no, no, (no,) * 5, (no,) * 5)
 
 
-def _to_runs(columns: _RunEnds, start: int, end: int) -> list[InstructionRun]:
+def _runs_of_columns(columns: _RunEnds, start: int, end: int) -> list[InstructionRun]:
     rows = zip(*(column[start:end].tolist() for column in columns), strict=True)
     return [
         InstructionRun(first, last, count, time, End(end)) for first, last, count, time, end in rows
     ]
 
 
-def _is_continued(rows: _RunColumns) -> Any:
+def _continued_row_mask(rows: _RunColumns) -> Any:
     """Return for each row but the last whether the next row continues its step."""
     distance = rows.start[1:] - rows.last[:-1]
     end, precision = rows.end[:-1], rows.precision
@@ -218,7 +218,7 @@ def _is_continued(rows: _RunColumns) -> Any:
     return continued
 
 
-def _shorten_step(rows: _RunColumns) -> _RunColumns:
+def _shorten_unfinished_step(rows: _RunColumns) -> _RunColumns:
     """Replace the middle rows of an unfinished inexact step by one row with their instructions.
 
     A loop without calls can be most of a program; its step then stays three rows long.
@@ -230,7 +230,7 @@ def _shorten_step(rows: _RunColumns) -> _RunColumns:
     return short
 
 
-def _merge_steps(rows: _RunColumns, ends: Any) -> _StepColumns:
+def _columns_of_complete_steps(rows: _RunColumns, ends: Any) -> _StepColumns:
     """Return the steps that end at the rows `ends`."""
     begins = np.append(0, ends[:-1] + 1)
     instructions = np.add.reduceat(rows.instructions, begins)
@@ -394,7 +394,7 @@ def compare_paths(
         log.count_divergence(
             *_divergence_point(before[0], (left.peek_runs(2), right.peek_runs(2)), shared)
         )
-        gap, more = _find_gap(left, right, min_match)
+        gap, more = _distance_to_reconvergence(left, right, min_match)
         examined += more
         log.whole = gap is not None
         if gap is not None:
@@ -429,7 +429,7 @@ def _divergence_point(
     return DivergencePoint(lasts[0], targets[0], targets[1], longer), (one, other)
 
 
-def _find_gap(
+def _distance_to_reconvergence(
     left: ExecutionPath, right: ExecutionPath, min_match: int
 ) -> tuple[tuple[int, int] | None, int]:
     """Return how many steps of each path to skip until they reconverge, and how many were examined.
@@ -509,7 +509,7 @@ class DivergenceSide:
                 return
             ip += length
 
-    def next_ip(self, ip: int, time: int) -> int:
+    def ip_after_instruction(self, ip: int, time: int) -> int:
         """Return the IP of the next instruction in memory; `ip` if the code is unknown."""
         from rtit._core import decode_instruction
 

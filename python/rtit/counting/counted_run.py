@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,7 +27,7 @@ from rtit.profile.stat import Stat, function_label, name_counts
 if TYPE_CHECKING:
     from rtit.capture.qemu.counting import CountSession
     from rtit.capture.session import RecordingSession
-    from rtit.counting.profile import CountAccumulator
+    from rtit.counting.process_counts import CountAccumulator
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class CountingRun:
         max_counters: int = 0,
     ) -> None:
         if max_counters:
-            from rtit.trace.recording.settings import Settings, check_settings
+            from rtit.trace.recording.decoder_settings import Settings, check_settings
 
             check_settings(Settings(max_counters=max_counters))
         self._choice = choice or choose_counting_backend(request)
@@ -88,6 +87,8 @@ class CountingRun:
             except QemuStartError as error:
                 self._choice = fallback_from_qemu(request, error)
         if self._counted is None:
+            import tempfile
+
             from rtit.capture.backends import start_recording
 
             folder = self._files.enter_context(tempfile.TemporaryDirectory(prefix="rtit-stat-"))
@@ -152,7 +153,7 @@ class CountingRun:
     def _read_process_counts(self, file: int) -> Mapping[int, int]:
         if not self._where and self._program_totals.add_process_file(file):
             return {}
-        from rtit.counting.profile import CountAccumulator, read_process_counts
+        from rtit.counting.process_counts import CountAccumulator, read_process_counts
 
         found = read_process_counts(file)
         self._counts = self._counts or CountAccumulator(self._max_counters)

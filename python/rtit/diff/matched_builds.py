@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtit.image import KERNEL_START, has_file
-from rtit.x86 import Class
+from rtit.x86 import InstructionClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EXACT, BY_FUNCTION, BY_FILE = range(3)
 """Precision of a position: the instruction, the function, or the file."""
-_DIRECT = (Class.CONDITIONAL, Class.JUMP, Class.CALL)
+_DIRECT = (InstructionClass.CONDITIONAL, InstructionClass.JUMP, InstructionClass.CALL)
 _MAX_FUNCTION_BYTES = 1 << 20
 _NO_FUNCTION = (1 << 64) - 1
 
@@ -63,10 +63,10 @@ class MatchedFiles:
         paths = dict.fromkeys((self.left.path, self.right.path))
         text = " and ".join(paths)
         text += " is another build in the second" if len(paths) == 1 else " are two builds"
-        return f"{text}: {self._comparison_text}"
+        return f"{text}: {self._describe_comparison}"
 
     @property
-    def _comparison_text(self) -> str:
+    def _describe_comparison(self) -> str:
         named = len(self.common_functions)
         if not named:
             return "no function has a name in both, nothing of them can be compared"
@@ -103,7 +103,7 @@ class PairedBuild:
         self._function_keys: dict[int, tuple[int, int, bool]] = {}
 
     @cached_property
-    def _other_functions(self) -> dict[str, FileFunction]:
+    def _functions_of_other_build(self) -> dict[str, FileFunction]:
         return _functions_by_key(self._other) if self._other is not None else {}
 
     @cached_property
@@ -118,7 +118,7 @@ class PairedBuild:
         exact = np.zeros(len(offsets), bool)
         if self._symbols is None:
             return positions, exact
-        starts, ends, owners = self._symbols.owned_columns
+        starts, ends, owners = self._symbols.owned_range_columns
         if not len(starts):
             return positions, exact
         found = np.maximum(np.searchsorted(starts, offsets, "right") - 1, 0)
@@ -144,7 +144,7 @@ class PairedBuild:
             assert self._symbols is not None
             function = self._symbols.functions[index]
             key = self._function_name_by_offset.get(function.offset, "")
-            other = self._other_functions.get(key)
+            other = self._functions_of_other_build.get(key)
             number = self._files.common_functions.get(
                 key, len(self._files.common_functions) + index
             )
@@ -236,13 +236,13 @@ class BuildMatching:
                 key = pair or file.identity
                 if pair is not None:
                     builds[row] = pair.build_of_side(side)
-                elif self.different_builds and _is_loader(file):
+                elif self.different_builds and _is_dynamic_loader(file):
                     builds[row] = None
             keys.append(self._numbers.setdefault(key, len(self._numbers)))
         return np.array([*keys, -1], np.int64), builds
 
 
-def _is_loader(file: RecordedFile) -> bool:
+def _is_dynamic_loader(file: RecordedFile) -> bool:
     """Return whether the file is the dynamic loader, whose path depends on how other files were
     built.
     """

@@ -84,7 +84,7 @@ def read_griffin_log(data: memoryview, source: str) -> GriffinLog:
             log.incomplete = f"it ends within an item at offset {at:#x}"
             break
         try:
-            _add_item(log, kind, data[at + _ITEM_HEADER.size : at + size])
+            _add_log_item(log, kind, data[at + _ITEM_HEADER.size : at + size])
         except (struct.error, ValueError) as error:
             raise InputError(
                 f"bad item of kind {kind}: {error}", source=source, offset=at
@@ -93,28 +93,30 @@ def read_griffin_log(data: memoryview, source: str) -> GriffinLog:
     return log
 
 
-def _add_item(log: GriffinLog, kind: int, body: memoryview) -> None:
+def _add_log_item(log: GriffinLog, kind: int, body: memoryview) -> None:
     if kind == _BUFFER_KIND:
         pid, tid, sequence, size = _BUFFER.unpack_from(body)
-        log.threads[_checked_id(tid)] = _checked_id(pid)
+        log.threads[_check_process_id(tid)] = _check_process_id(pid)
         log.packets.setdefault(tid, []).append(
             (sequence, _slice_packet_payload(body, _BUFFER.size, size))
         )
     elif kind == _PROCESS_KIND:
         pid, size = _PROCESS.unpack_from(body)
         path = os.fsdecode(bytes(_slice_packet_payload(body, _PROCESS.size, size)).split(b"\0")[0])
-        log.names[_checked_id(pid)] = os.path.basename(path)[:15]  # noqa: PTH119 - a name
+        log.names[_check_process_id(pid)] = os.path.basename(path)[:15]  # noqa: PTH119 - a name
     elif kind == _THREAD_KIND:
         pid, tid = _PROCESS.unpack_from(body)
-        log.threads[_checked_id(tid)] = _checked_id(pid)
+        log.threads[_check_process_id(tid)] = _check_process_id(pid)
     elif kind == _PAGES_KIND:
         pid, base, size = _PAGES.unpack_from(body)
         if base + size > _MAX_ADDRESS:
             raise ValueError(f"pages at {base:#x}")
-        pages = CodePages(_checked_id(pid), base, _slice_packet_payload(body, _PAGES.size, size))
+        pages = CodePages(
+            _check_process_id(pid), base, _slice_packet_payload(body, _PAGES.size, size)
+        )
         log.memory_events.append(pages)
     elif kind == _FORK_KIND:
-        log.memory_events.append(ProcessFork(*map(_checked_id, _FORK.unpack_from(body))))
+        log.memory_events.append(ProcessFork(*map(_check_process_id, _FORK.unpack_from(body))))
 
 
 def _slice_packet_payload(body: memoryview, start: int, size: int) -> memoryview:
@@ -123,7 +125,7 @@ def _slice_packet_payload(body: memoryview, start: int, size: int) -> memoryview
     return body[start : start + size]
 
 
-def _checked_id(value: int) -> int:
+def _check_process_id(value: int) -> int:
     if not 0 < value < _MAX_ID:
         raise ValueError(f"{value:#x} is not the id of a process or thread")
     return value

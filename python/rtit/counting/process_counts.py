@@ -87,7 +87,7 @@ class ProcessCounts:
 
 def read_process_counts(file: int) -> ProcessCounts:
     """Read the counts in an open file. The plugin has sealed the file, so it cannot shrink."""
-    if not _is_sealed(file):
+    if not _is_sealed_against_shrinking(file):
         raise InputError("the counts of a process are in a file that may shrink")
     size = os.fstat(file).st_size
     if size < _HEADER_SIZE:
@@ -103,7 +103,7 @@ def read_process_counts(file: int) -> ProcessCounts:
         return _parse_counts(data, blocks, min(mappings, _MAX_MAPPINGS), tables)
 
 
-def _is_sealed(file: int) -> bool:
+def _is_sealed_against_shrinking(file: int) -> bool:
     try:
         return bool(fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
     except OSError:  # it is not in memory

@@ -106,7 +106,7 @@ class CurrentVdso:
         except ImageError:
             self._path = None
 
-    def path_if(self, build_id: bytes) -> str | None:
+    def path_if_build_id_matches(self, build_id: bytes) -> str | None:
         """Return the path if the vDSO has this build id."""
         return self._path if is_same_build_id(self._build_id, build_id) else None
 
@@ -224,9 +224,9 @@ class Files:
 
     def local_path(self, path: str) -> str:
         """Return the path on this machine for a recorded path."""
-        return "".join(self._local_parts(path))
+        return "".join(self._split_local_path(path))
 
-    def _local_parts(self, path: str) -> tuple[str, str]:
+    def _split_local_path(self, path: str) -> tuple[str, str]:
         """The same, divided into the part that the user named and the part from the recording."""
         for recorded, real in self._map:
             if path == recorded:
@@ -323,9 +323,9 @@ class Files:
 
     def _vdso_paths(self, build_id: bytes | None) -> Iterator[str]:
         """Yield possible paths of the vDSO: a mapped one, perf's cache, this process's."""
-        named = self.local_path(VDSO)
+        with_name = self.local_path(VDSO)
         if any(recorded == VDSO for recorded, _ in self._map):
-            yield named
+            yield with_name
         if build_id is None:
             return
         if self._cache is not None:
@@ -333,7 +333,7 @@ class Files:
             yield str(self._cache / ".build-id" / name[:2] / name[2:] / "vdso")
         if self._current_vdso is None:
             self._current_vdso = CurrentVdso()
-        current = self._current_vdso.path_if(build_id)
+        current = self._current_vdso.path_if_build_id_matches(build_id)
         if current is not None:
             yield current
 
@@ -349,7 +349,7 @@ class Files:
             if (
                 is_in_guest(path)
                 and real == self.local_path(path)
-                and _may_lead_out(*self._local_parts(path))
+                and _may_lead_out_of_folder(*self._split_local_path(path))
             ):
                 message = "a link, or a path with ..: it may lead out of the guest"
                 first = first or Problem("unreadable", path, message)
@@ -455,7 +455,7 @@ def _file_change_stamp(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _may_lead_out(folder: str, path: str) -> bool:
+def _may_lead_out_of_folder(folder: str, path: str) -> bool:
     """Return whether `path` below `folder`, which the user named, can leave the folder.
 
     The owner of a guest can put any link into its file system and any path into its records.
@@ -465,7 +465,7 @@ def _may_lead_out(folder: str, path: str) -> bool:
     return linked or ".." in path.split("/")
 
 
-def _is_pseudo(status: os.stat_result) -> bool:
+def _is_pseudo_file(status: os.stat_result) -> bool:
     for folder in map(Path, _PSEUDO):
         try:
             # If nothing is mounted there, the folder has the device of its file system.
@@ -483,7 +483,7 @@ def _open_candidate_file(path: str, real: str, packed: PackedFile | None) -> _Op
         status = Path(real).stat()
         if not stat.S_ISREG(status.st_mode):
             return Problem("unreadable", path, f"{real} is not a regular file")
-        if not status.st_size or _is_pseudo(status):
+        if not status.st_size or _is_pseudo_file(status):
             # Files of /proc and similar have no size, and reading some of them blocks.
             return Problem("unreadable", path, f"{real} is empty, or no file on a disk")
         with Path(real).open("rb") as source:

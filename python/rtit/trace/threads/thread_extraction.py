@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rtit.trace.tables.batch import Batch, End, Trust
 from rtit.trace.tables.counts import Counts
-from rtit.trace.tables.ledger import LedgerRow
+from rtit.trace.tables.coverage_ledger import LedgerRow
 from rtit.trace.tables.rows import Branches, Events, Rows
 
 B = TypeVar("B", bound=Batch)

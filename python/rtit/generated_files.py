@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def write_or_check(arguments: Sequence[str], target: Path, text: str, module: str) -> int:
+def write_or_check_generated_file(
+    arguments: Sequence[str], target: Path, text: str, module: str
+) -> int:
     """Write `text` to `target`; with the argument --check, only compare. Serves `python -m module`.
 
     Returns the exit status: 0, 1 if the file differs, 2 for invalid arguments.

@@ -44,7 +44,7 @@ from rtit.unit.events.event_trace import (
 )
 from rtit.unit.illegal_events import require_addresses, require_no_transaction
 from rtit.unit.overflow import emit_unreported_context
-from rtit.unit.stream import commit, insert_extra_psb
+from rtit.unit.packet_commit import commit, insert_extra_psb
 from rtit.unit.timing_packets import advance_to_cycle, emit_cyc_if_due
 
 
@@ -139,20 +139,20 @@ def transfer(
     if was and source is not None:
         emit_fup(unit, source)
     if paging:
-        _advance_to_part(unit, times.pip)
+        _advance_to_operation_part(unit, times.pip)
         emit_pip(unit, entry=transition is not None and transition.entry)
     emit_unreported_context(unit)
     if transition is not None and transition.vmcs and state.context_en:
         flush_tnt(unit)
-        _advance_to_part(unit, None)
+        _advance_to_operation_part(unit, None)
         emit_vmcs(unit)
     if mode_alone:
         emit_lone_mode_exec(unit, target)
     if was and now and is_mode_exec_due(unit):
-        _advance_to_part(unit, times.mode_exec)
+        _advance_to_operation_part(unit, times.mode_exec)
         emit_mode_exec(unit)
     if was or now:
-        _advance_to_part(unit, times.target)
+        _advance_to_operation_part(unit, times.target)
     finish_transfer(unit, was, target, stops)
 
 
@@ -193,7 +193,7 @@ def mov_cr3(unit: Unit, ip: int, next_ip: int, arch: ArchState) -> None:
     stops = _update_enables_in_place(unit, source)
     flush_tnt(unit)
     if state.context_en and unit.configuration.os:
-        _advance_to_part(unit, None)
+        _advance_to_operation_part(unit, None)
         emit_pip(unit)
     emit_unreported_context(unit)
     _finish_context_change(unit, was, stops)
@@ -233,7 +233,7 @@ def _finish_context_change(unit: Unit, was: bool, stops: bool) -> None:
     """Emit TIP.PGD, TIP.PGE or TraceStop for an instruction other than a branch."""
     state = unit.state
     if was != state.packet_en:
-        _advance_to_part(unit, None)
+        _advance_to_operation_part(unit, None)
         if was:
             emit_tip_pgd(unit, None)
         else:
@@ -283,7 +283,7 @@ def _require_ordered_times(unit: Unit, times: OperationTimes) -> None:
             now = clock * unit.time.cpi
 
 
-def _advance_to_part(unit: Unit, clock: int | None) -> None:
+def _advance_to_operation_part(unit: Unit, clock: int | None) -> None:
     """Advance to `clock` (None: stay), then emit the CYC before a CYC-eligible packet."""
     if clock is not None:
         advance_to_cycle(unit, clock * unit.time.cpi)
@@ -300,7 +300,7 @@ def user_interrupt(unit: Unit, ip: int, handler: int, vector: int) -> None:
     Row 26 of Table 33-55 shows a FUP alone, without the handler's address:
     Parameters.uintr_literal.
     """
-    if _omits_targets(unit):
+    if _omits_uintr_targets(unit):
         _emit_fup_only(unit, ip, handler, EventReport(CfeType.UINTR, vector))
         return
     arch = unit.state.arch
@@ -309,13 +309,13 @@ def user_interrupt(unit: Unit, ip: int, handler: int, vector: int) -> None:
 
 def uiret(unit: Unit, ip: int, target: int) -> None:
     """Execute UIRET at `ip`. Row 27 of Table 33-55 shows a FUP alone, with the next IP."""
-    if _omits_targets(unit):
+    if _omits_uintr_targets(unit):
         _emit_fup_only(unit, ip + UIRET_LENGTH, target, EventReport(CfeType.UIRET))
         return
     transfer(unit, target, unit.state.arch, report=EventReport(CfeType.UIRET), report_ip=ip)
 
 
-def _omits_targets(unit: Unit) -> bool:
+def _omits_uintr_targets(unit: Unit) -> bool:
     return unit.parameters.uintr_literal == "table" and unit.state.packet_en
 
 
