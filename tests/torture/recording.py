@@ -101,7 +101,12 @@ def is_correct_prefix(code: int, verdict: str) -> bool:
     recording.
     """
     early = (
-        *("No such file", "the file is empty", "not a truth file: it begins with ''"),
+        *(
+            "no recording at",
+            "No such file",
+            "the file is empty",
+            "not a truth file: it begins with ''",
+        ),
         "nothing to compare",
     )
     return code in (0, 3) or any(sign in verdict for sign in early)
