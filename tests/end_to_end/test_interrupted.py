@@ -83,7 +83,7 @@ def test_hangup_of_recorder_reaches_program(command: str, backend: str, tmp_path
     """The shell is a child of the recorder."""
     require_backend(backend)
     words = [*RTIT, command, "--backend", backend, "--"]
-    script = "trap 'echo hung up; exit 3' HUP; kill -HUP $PPID; while :; do sleep 0.1; done"
+    script = "trap 'echo hung up; exit 3' HUP; kill -HUP $PPID; while :; do :; done"
     waits = [*HANGS_UP[:2], script]
     ended = subprocess.run(
         [*words, *waits], cwd=tmp_path, stdout=subprocess.PIPE, check=False, timeout=300
