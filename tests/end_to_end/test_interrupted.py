@@ -77,8 +77,13 @@ def test_sighup_keeps_an_exact_recording(
 HANGS_UP = ["/bin/sh", "-c", "kill -HUP $PPID; echo goes on"]
 
 
-@pytest.mark.parametrize("backend", ["ptrace", "qemu"])
-@pytest.mark.parametrize("command", ["record", "stat"])
+@pytest.mark.parametrize(
+    ("command", "backend"),
+    [
+        *(("record", "ptrace"), ("record", "qemu"), ("stat", "qemu")),
+        pytest.param("stat", "ptrace", marks=pytest.mark.slow),
+    ],
+)
 def test_hangup_of_recorder_reaches_program(command: str, backend: str, tmp_path: Path) -> None:
     """The shell is a child of the recorder."""
     require_backend(backend)
