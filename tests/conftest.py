@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -17,6 +18,12 @@ __all__ = ["attach", "large", "profiled", "program", "qemu", "record", "run_tool
 
 register_profiles()
 
+ENVIRONMENT = (
+    *("PATH", "HOME", "TMPDIR", "LD_", "VIRTUAL_ENV", "PYTHONPATH", "PYTEST_", "HYPOTHESIS_"),
+    *("RTIT_", "CARGO", "RUST", "GO"),
+)
+"""Beginnings of the variables that tests and the programs that they start keep."""
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -30,11 +37,18 @@ def traces() -> Path:
 
 
 def pytest_configure() -> None:
-    """Give the programs that tests start the default signals, however the suite was started.
+    """Give the programs that tests start few environment variables and the default signals,
+    however the suite was started.
+
+    When a program starts, glibc compares each variable with all its tunables, and programs load
+    the files of a locale: more single steps than most test programs need. PYTHONDONTWRITEBYTECODE
+    lets each start of `rtit` compile the package.
 
     A shell ignores SIGINT and SIGQUIT in background jobs, nohup ignores SIGHUP, and a supervisor
     may ignore or block others; child processes inherit both. SIGPIPE and SIGXFSZ are Python's.
     """
+    for name in [each for each in os.environ if not each.startswith(ENVIRONMENT)]:
+        del os.environ[name]
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -61,8 +61,16 @@ class RecordedProgram(NamedTuple):
     data: Path
 
 
-# a name in UTF-8, and bytes that are no text
-@pytest.fixture(params=["prög€", os.fsdecode(b"pr\xffg")], ids=["utf-8", "bytes"])
+UTF8_NAME, NOT_TEXT = "prög€", os.fsdecode(b"pr\xffg")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(UTF8_NAME + NOT_TEXT, id="both"),
+        pytest.param(UTF8_NAME, id="utf-8", marks=pytest.mark.slow),
+        pytest.param(NOT_TEXT, id="bytes", marks=pytest.mark.slow),
+    ]
+)
 def recorded_program(request: pytest.FixtureRequest, tmp_path: Path) -> RecordedProgram:
     require_backend("qemu")
     name = request.param
@@ -84,8 +92,7 @@ def test_recording_keeps_names_that_are_not_ascii(
     backend: str, program: Callable[[str], Path], tmp_path: Path
 ) -> None:
     require_backend(backend)
-    # a name in UTF-8, and bytes that are no text
-    for name in ("prög€", os.fsdecode(b"pr\xffg")):
+    for name in (UTF8_NAME, NOT_TEXT):
         path, data = tmp_path / name, str(tmp_path / "data")
         shutil.copy(program("recursion"), path)
         run_in_ascii("record", "--backend", backend, "-o", data, "--", str(path))

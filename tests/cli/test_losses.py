@@ -12,6 +12,7 @@ import pytest
 from rtit.cli.main import main
 from rtit.trace import Trace
 from rtit.views import spilled_lines
+from support import oversized
 from support.oversized import write_oversized
 
 COMMAND_LINES = [["report"], ["report", "--json"], ["events"], ["edges"], ["instructions"]]
@@ -57,6 +58,7 @@ def test_every_loss_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(spilled_lines, "_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(oversized, "_BATCH", 16)  # threads
     path = write_lossy_recording(tmp_path)
     with Trace(path) as trace:
         spans = {

@@ -29,17 +29,28 @@ print(words[words.index("VmHWM:") + 1], file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("command", ["profile", "report", "edges", "diff"])
+@pytest.fixture(scope="module")
+def ever_new_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_oversized(tmp_path_factory.mktemp("targets"), "targets", 12_000_000)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "profile",
+        "diff",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("report", "edges")),
+    ],
+)
 def test_recording_of_ever_new_code_stays_within_the_memory_limit(
-    command: str, tmp_path: Path
+    command: str, ever_new_code: Path
 ) -> None:
     """Each packet leads to an address that has not run before, and adds an edge."""
-    path = write_oversized(tmp_path, "targets", 12_000_000)
     words = [
         sys.executable,
         "-c",
         PEAK_MEMORY_SCRIPT,
-        *(word.format(path) for word in COMMANDS[command]),
+        *(word.format(ever_new_code) for word in COMMANDS[command]),
     ]
     done = subprocess.run(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True

@@ -16,7 +16,10 @@ from support.recordings import thread_ends
 PERIOD = 251
 
 
-@pytest.mark.parametrize("name", ["ls", "gzip", "cc1"])
+SLOW_PROGRAMS = [pytest.param(name, marks=pytest.mark.slow) for name in ("gzip", "cc1")]
+
+
+@pytest.mark.parametrize("name", ["ls", *SLOW_PROGRAMS])
 def test_libipt_decodes_a_large_recording_as_executed(name: str, large: LargeRecorder) -> None:
     """The hash of libipt's addresses equals that of the truth, which does not depend on
     rtit's decoder.
@@ -48,7 +51,7 @@ def mapped_sections(data: Path, pid: int) -> list[Section]:
         ]
 
 
-@pytest.mark.parametrize("name", ["ls", "gzip", "cc1", "python", "bash"])
+@pytest.mark.parametrize("name", ["ls", "python", "bash", *SLOW_PROGRAMS])
 def test_perf_samples_a_large_recording_as_rtit(name: str, large: LargeRecorder) -> None:
     """perf follows every instruction; the test compares every 251st of a thread."""
     run = large(name)

@@ -51,6 +51,7 @@ def test_perf_decodes_as_executed(
     assert theirs == verified_ips(live, data)
 
 
+@pytest.mark.slow  # test_large_recordings.py has dynamic programs
 def test_perf_reads_a_dynamic_program(record: Recorder) -> None:
     live = record(["/bin/echo", "hello"])
     try:

@@ -178,10 +178,11 @@ def test_ignored_sigtrap_is_restored_on_detach_from_full_file(
         assert send_line_and_wait(process) == IGNORES
 
 
-def test_detach_during_a_step_restores_ignored_sigtrap(program: ProgramBuilder) -> None:
+@pytest.mark.parametrize("tries", [20, pytest.param(100, marks=pytest.mark.slow)])
+def test_detach_during_a_step_restores_ignored_sigtrap(program: ProgramBuilder, tries: int) -> None:
     """In some of 100 tries, the trap of the step is pending when the stop arrives."""
     with running_program(program("slow_steps")) as process:
-        for _ in range(100):
+        for _ in range(tries):
             with PtraceTracer.attach([process.pid]):
                 wait_until(lambda: not ignores_sigtrap(process.pid), "a step")
             wait_until(

@@ -38,7 +38,7 @@ def test_entry_with_empty_name_reaches_program(backend: str, tmp_path: Path) -> 
     assert "=text" in ended.stdout.splitlines()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["qemu", pytest.param("ptrace", marks=pytest.mark.slow)])
 def test_program_sees_qemu_variables_and_qemu_does_not(backend: str, tmp_path: Path) -> None:
     require_backend(backend)
     program = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]

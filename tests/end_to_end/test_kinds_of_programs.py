@@ -87,13 +87,19 @@ PROGRAMS = {
     "java": Kind(build_java, backends=("qemu",), lints=False),
     "node": Kind(node_command, backends=("qemu",), lints=False),
 }
+SLOW = {("go", "ptrace"), ("luajit", "ptrace"), ("node", "qemu")}
+"""Of these, `make test` records node in test_qemu_large.py, and the others under QEMU."""
 UNRECORDED = {("exec after a change of user", "qemu")}
 """Programs and back ends where the new program cannot reach the recorder."""
 
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [(name, backend) for name, kind in PROGRAMS.items() for backend in kind.backends],
+    [
+        pytest.param(name, backend, marks=[pytest.mark.slow] if (name, backend) in SLOW else [])
+        for name, kind in PROGRAMS.items()
+        for backend in kind.backends
+    ],
 )
 def test_program_behaves_as_natively_and_is_decoded_as_executed(
     name: str, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

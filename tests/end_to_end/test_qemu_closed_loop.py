@@ -146,6 +146,7 @@ def test_loader_variables_reach_only_the_program(
     assert not [name for name in names if name.startswith(("RTIT_QEMU_F", "RTIT_GUEST"))]
 
 
+@pytest.mark.slow  # see the mode closes_all in torture/test_torture.py
 def test_program_that_closes_every_file_is_recorded(record: VerifyingRecorder) -> None:
     code = "import os; os.closerange(3, 4096); os.execv('/bin/true', ['true'])"
     recording = record([os.path.realpath(sys.executable), "-I", "-S", "-c", code],

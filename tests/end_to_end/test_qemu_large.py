@@ -31,7 +31,17 @@ def verify_files(data: Path, truth: Path) -> list[ThreadVerdict]:
         return verify_threads(trace, str(truth))
 
 
-@pytest.mark.parametrize("name", LARGE_PROGRAMS)
+# gcc runs cc1, and several processes as bash does; sort has threads as xz has.
+SLOW_PROGRAMS = {"gcc", "xz"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_PROGRAMS else [])
+        for name in LARGE_PROGRAMS
+    ],
+)
 def test_large_program_behaves_as_natively_and_decodes_as_executed(
     name: str, large: LargeRecorder
 ) -> None:

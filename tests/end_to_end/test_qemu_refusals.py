@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -195,13 +196,20 @@ def test_set_user_id_program_is_refused_or_runs_unrecorded(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("backend", ["qemu", "auto"])
 def test_set_user_id_program_gets_its_user_when_root_records(backend: str, tmp_path: Path) -> None:
-    tool = write_program(tmp_path / "id", Path("/usr/bin/id").read_bytes())
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    tool = tmp_path / "id"
+    (tmp_path / "id.c").write_text(
+        "#include <stdio.h>\n#include <unistd.h>\n"
+        'int main(void) { return printf("%d\\n", geteuid()) < 0; }\n'
+    )
+    # Few instructions, since they are single-stepped.
+    subprocess.run([compiler, "-static", "-o", tool, tmp_path / "id.c"], check=True)
     try:
         os.chown(tool, 65534, -1)
     except PermissionError:
         pytest.skip("only root can give a file away")
     tool.chmod(0o4755)
-    command = ["./id", "-u"] if backend == "auto" else ["/bin/sh", "-c", "./id -u; exit 0"]
+    command = ["./id"] if backend == "auto" else ["/bin/sh", "-c", "./id; exit 0"]
     ended = record_under_qemu(tmp_path, *command, options=("--backend", backend))
     assert (ended.returncode, ended.stdout) == (0, "65534\n")
     assert "QEMU cannot give it that privilege" in single_error_line(ended, 0)
@@ -221,10 +229,10 @@ def test_explicit_qemu_that_cannot_start_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["record", "stat"])
 def test_auto_falls_back_to_single_steps_where_qemu_cannot_start(
-    command: str, tmp_path: Path
+    command: str, program: Callable[[str], Path], tmp_path: Path
 ) -> None:
     ended = subprocess.run(
-        [*RTIT, command, "--", "/bin/echo", "text"],
+        [*RTIT, command, "--", program("fork")],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -232,7 +240,7 @@ def test_auto_falls_back_to_single_steps_where_qemu_cannot_start(
         timeout=300,
         preexec_fn=limit_address_space,
     )
-    assert (ended.returncode, ended.stdout) == (0, "text\n"), ended.stderr
+    assert (ended.returncode, ended.stdout) == (0, "sum 60\n"), ended.stderr
     assert "ended before the program began; recorded by single steps" in ended.stderr
     if command == "record":
         assert "; ptrace: QEMU cannot start ]" in ended.stderr

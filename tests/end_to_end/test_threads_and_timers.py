@@ -47,6 +47,10 @@ CASES = [
     *WAITING_CASES,
     Case("timers", "qemu"),
     Case("timers", "ptrace"),
+    Case("threads_many", "qemu", ("1000",)),
+    Case("threads_many", "ptrace", ("30",)),
+]
+SLOW_CASES = [
     Case("threads_many", "qemu", ("3000",)),
     Case("threads_many", "ptrace", ("100",)),
 ]
@@ -60,7 +64,11 @@ def record_case(case: Case, folder: Path) -> tuple[int, bytes]:
     return ended.returncode, ended.stdout
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.backend}")
+@pytest.mark.parametrize(
+    "case",
+    [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW_CASES)],
+    ids=lambda case: "-".join((case.name, case.backend, *case.arguments)),
+)
 def test_recording_is_exact_and_legal(case: Case, tmp_path: Path) -> None:
     alone = subprocess.run(case.argv, capture_output=True, check=False)
     assert record_case(case, tmp_path) == (alone.returncode, alone.stdout)

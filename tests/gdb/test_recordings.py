@@ -133,7 +133,7 @@ def test_threads_have_their_own_paths_and_frames(program: ProgramBuilder, tmp_pa
     assert run_gdb(data, options=("--tid", "1")).status == 2
 
 
-@pytest.mark.parametrize("cpus", [1, 2])
+@pytest.mark.parametrize("cpus", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_threads_that_share_cpus_are_replayed_from_branches(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, cpus: int
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.scenario import Scenario, TableRow, load, run, shipped_scenarios
+from rtit.scenario import ChapterTableRow, Scenario, load, run, shipped_scenarios
 from rtit.scenario.catalogue import SECTION_TITLES
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements"
@@ -24,10 +24,10 @@ def test_scenario_produces_its_expected_packets(scenario: Scenario) -> None:
     assert result.as_expected, result.report
 
 
-def table_rows() -> list[tuple[TableRow, str]]:
+def table_rows() -> list[tuple[ChapterTableRow, str]]:
     with (REQUIREMENTS / "table_rows.csv").open(newline="") as file:
         return [
-            (TableRow(line["table"], line["row"]), line["requirement"])
+            (ChapterTableRow(line["table"], line["row"]), line["requirement"])
             for line in csv.DictReader(file)
         ]
 

@@ -138,9 +138,9 @@ def test_parallel_workers_store_all_baselines(run: Run, pytester: pytest.Pyteste
     assert [each.name for each in (pytester.path / "rtit_baselines").iterdir()] == [
         "test_them.json"
     ]
-    run(tests, "-p", "xdist", "-n", "4").assert_outcomes(passed=count)
+    run(tests, "-p", "xdist", "-n", "2").assert_outcomes(passed=count)
     less = tests.replace("1000 + number", "1000 + number - 2 * (number == 7)")
-    run(less, "-p", "xdist", "-n", "4").assert_outcomes(passed=count - 1, failed=1)
+    run(less, "-p", "xdist", "-n", "2").assert_outcomes(passed=count - 1, failed=1)
 
 
 def test_recordings_of_failing_test_are_kept(

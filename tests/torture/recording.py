@@ -101,12 +101,7 @@ def is_correct_prefix(code: int, verdict: str) -> bool:
     recording.
     """
     early = (
-        *(
-            "no recording at",
-            "No such file",
-            "the file is empty",
-            "not a truth file: it begins with ''",
-        ),
-        "nothing to compare",
+        *("no recording at", "No such file", "the file is empty", "nothing to compare"),
+        "not a truth file: it begins with ''",
     )
     return code in (0, 3) or any(sign in verdict for sign in early)

@@ -28,8 +28,14 @@ def case_of_mode(mode: str) -> Case:
 
 SLOW_UNDER_PTRACE = {
     "across_pages",
+    "daemonised",
     "exec_among_threads",
+    "family",
+    "file_deleted",
     "file_replaced",
+    "group_killed",
+    "nested",
+    "over_all_files",
     "reused",
     "trap_beside_a_timer",
     "uses_all_numbers",
@@ -38,11 +44,12 @@ SLOW_UNDER_PTRACE = {
     "waits_and_an_ignored_trap",
     "waits_that_let_a_trap_in",
 }
-"""Modes of 3 to 15 seconds; `make test` runs them under QEMU."""
+"""Modes of a second and more; `make test` runs them under QEMU."""
 PTRACE_MODES = [
     pytest.param(mode, marks=[pytest.mark.slow] if mode in SLOW_UNDER_PTRACE else [])
     for mode in sorted(QUICK_MODES)
 ]
+QEMU_AND_SLOW_PTRACE = ["qemu", pytest.param("ptrace", marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def test_mode_under_qemu_behaves_as_under_plain_qemu(
 
 
 @pytest.mark.parametrize("mode", sorted(BETTER_THAN_QEMU))
-@pytest.mark.parametrize("backend", ["ptrace", "qemu"])
+@pytest.mark.parametrize("backend", QEMU_AND_SLOW_PTRACE)
 def test_mode_behaves_as_natively_where_plain_qemu_does_not(
     mode: str, backend: str, folder: Path
 ) -> None:
@@ -85,7 +92,7 @@ def test_mode_behaves_as_natively_where_plain_qemu_does_not(
     assert found.behaviour == run_program(case.argv, folder), found.messages
 
 
-@pytest.mark.parametrize("backend", ["ptrace", "qemu"])
+@pytest.mark.parametrize("backend", QEMU_AND_SLOW_PTRACE)
 def test_signals_during_exec_are_handled_or_kill(backend: str, folder: Path) -> None:
     """The last instruction of a killed process may be unknown."""
     require_backend(backend)

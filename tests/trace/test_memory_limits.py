@@ -15,7 +15,7 @@ from rtit.trace import Stream, Trace, Trust
 from support.limits import assert_peak_memory, limit_recordings
 from support.oversized import PACKET_KINDS, PSB_PLUS, RECORD_KINDS, write_oversized
 
-SIZE = 1 << 21
+SIZE = 1 << 20
 NEW_ADDRESSES = ("mode", "targets", "calls", "deep", "overflow")
 """Inputs with ever new addresses: the code cache takes memory, too."""
 
@@ -35,7 +35,7 @@ def test_repeated_records_do_not_grow_memory(flood: str, tmp_path: Path) -> None
         with Trace(path) as trace:
             (stream,) = trace.streams
             list(zip(range(1), take(stream), strict=False))
-        with Trace(path) as trace, assert_peak_memory(150 if flood in NEW_ADDRESSES else 40):
+        with Trace(path) as trace, assert_peak_memory(90 if flood in NEW_ADDRESSES else 24):
             (stream,) = trace.streams
             for _ in take(stream):
                 pass
@@ -55,7 +55,7 @@ def test_ledger_memory_is_bounded(
     read_spans: Callable[[Stream], int], megabytes: int, tmp_path: Path
 ) -> None:
     """As single spans, and as columns with a text for each span."""
-    with Trace(write_oversized(tmp_path, "overflow", SIZE)) as trace:
+    with Trace(write_oversized(tmp_path, "overflow", 2 * SIZE)) as trace:
         (stream,) = trace.streams
         overflows = stream.counts().packets["OVF"]
         with assert_peak_memory(megabytes):
@@ -93,7 +93,7 @@ KEPT = {
 def test_sideband_memory_is_bounded(flood: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    path = write_oversized(tmp_path, flood, SIZE // 2)
+    path = write_oversized(tmp_path, flood, SIZE)
     # libraries that it loads are not counted
     with Trace(write_oversized(small, flood, 1)) as trace:
         read_sideband(trace)

@@ -393,7 +393,10 @@ impl RecordedThread {
             self.retired_instructions(),
         );
         let mut done = 0;
-        while let Some(at) = self.window.next_edge(done, count, retired) {
+        while let Some(at) = self
+            .window
+            .instructions_to_next_window_edge(done, count, retired)
+        {
             let now = clock + u64::from(at);
             self.clock.store(now, Ordering::Relaxed);
             if self.truth == ExecutedPathSource::Blocks {

@@ -289,8 +289,8 @@ impl ControlFrame {
         let mut head = [0u8; 8];
         input.read_exact(&mut head)?;
         let (kind, size) = (
-            parse_little_endian(&head[..4]) as u32,
-            parse_little_endian(&head[4..]) as u32,
+            little_endian_value(&head[..4]) as u32,
+            little_endian_value(&head[4..]) as u32,
         );
         if size > LARGEST {
             return Err(io::ErrorKind::InvalidData.into());
@@ -310,7 +310,7 @@ impl ControlFrame {
 
 fn parse_batch(body: &[u8]) -> Option<ControlFrame> {
     let (counts, mut rest) = (body.get(..24)?, body.get(24..)?);
-    let counts = [&counts[..8], &counts[8..16], &counts[16..]].map(parse_little_endian);
+    let counts = [&counts[..8], &counts[8..16], &counts[16..]].map(little_endian_value);
     let records = take_sized_bytes(&mut rest)?;
     let mut blobs = Vec::new();
     while !rest.is_empty() {
@@ -325,13 +325,13 @@ fn append_sized_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn take_sized_bytes(rest: &mut &[u8]) -> Option<Vec<u8>> {
-    let size = parse_little_endian(rest.get(..4)?) as usize;
+    let size = little_endian_value(rest.get(..4)?) as usize;
     let bytes = rest.get(4..size.checked_add(4)?)?.to_vec();
     *rest = &rest[4 + size..];
     Some(bytes)
 }
 
-fn parse_little_endian(bytes: &[u8]) -> u64 {
+fn little_endian_value(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .rev()

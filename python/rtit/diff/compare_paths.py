@@ -384,7 +384,7 @@ def compare_paths(
         after = left.peek_runs(steps), right.peek_runs(steps)
         if not any(after):
             return equal, divergence, log
-        shared = _common_instructions(left, right)
+        shared = _common_prefix_length(left, right)
         if log is None:
             divergence = FirstDivergence((list(before[0]), list(before[1])), after, shared)
             equal += shared
@@ -458,7 +458,7 @@ def _equal_prefix_length(left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
     return int(different.argmax()) if different.any() else len(different)
 
 
-def _common_instructions(left: ExecutionPath, right: ExecutionPath) -> int:
+def _common_prefix_length(left: ExecutionPath, right: ExecutionPath) -> int:
     """Return how many instructions the next two runs share; they may start at the same IP."""
     if not left.count_loaded_steps() or not right.count_loaded_steps():
         return 0

@@ -10,12 +10,19 @@ chapter's tables and for much else.
 
 from rtit.errors import ScenarioError
 from rtit.scenario.catalogue import LIBRARY, find_scenario, shipped_scenarios
-from rtit.scenario.model import ExpectedPackets, PacketLine, Scenario, ScenarioEvent, TableRow
+from rtit.scenario.model import (
+    ChapterTableRow,
+    ExpectedPackets,
+    PacketLine,
+    Scenario,
+    ScenarioEvent,
+)
 from rtit.scenario.parser import load, parse
 from rtit.scenario.runner import ScenarioResult, ScenarioStep, run, run_steps
 
 __all__ = [
     "LIBRARY",
+    "ChapterTableRow",
     "ExpectedPackets",
     "PacketLine",
     "Scenario",
@@ -23,7 +30,6 @@ __all__ = [
     "ScenarioEvent",
     "ScenarioResult",
     "ScenarioStep",
-    "TableRow",
     "find_scenario",
     "load",
     "parse",

@@ -103,7 +103,7 @@ SECTION_TITLES = {
 """Topics of sections, as `rtit scenario --list` shows them."""
 
 
-def section_sort_key(section: str) -> tuple[int, ...]:
+def chapter_section_sort_key(section: str) -> tuple[int, ...]:
     """Return a key that sorts sections as the chapter does; "" sorts last."""
     return tuple(int(part) for part in section.split(".")) if section else (1 << 30,)
 

@@ -51,7 +51,7 @@ class ScenarioEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class TableRow:
+class ChapterTableRow:
     """A row of a table of the chapter ("33-55", "4"); row "" is the whole table."""
 
     table: str
@@ -71,7 +71,7 @@ class Scenario:
     source: str
     remark: str = ""
     section: str = ""
-    rows: tuple[TableRow, ...] = ()
+    rows: tuple[ChapterTableRow, ...] = ()
     examples: tuple[str, ...] = ()
     spec: tuple[str, ...] = ()
     profile: Profile = FULL

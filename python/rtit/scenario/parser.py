@@ -15,11 +15,11 @@ from rtit.scenario.model import (
     FAULTS,
     MAX_PADS,
     REST,
+    ChapterTableRow,
     ExpectedPackets,
     PacketLine,
     Scenario,
     ScenarioEvent,
-    TableRow,
     parse_hexadecimal_bytes,
     parse_packet_lines,
 )
@@ -294,14 +294,14 @@ def _require_words(words: list[str], count: int, usage: str, pattern: re.Pattern
         raise ValueError(f"{' '.join(words)[:40]!r} is invalid: write {usage}")
 
 
-def _parse_rows(words: list[str]) -> tuple[TableRow, ...]:
+def _parse_rows(words: list[str]) -> tuple[ChapterTableRow, ...]:
     usage = "table 33-55 row 2 3"
     _require_words(words[:1], 1, usage, _TABLE)
     if len(words) == 1:
-        return (TableRow(words[0]),)
+        return (ChapterTableRow(words[0]),)
     if words[1] != "row" or len(words) == 2:
         raise ValueError(f"{' '.join(words[1:])[:40]!r} is invalid: write {usage}")
-    return tuple(TableRow(words[0], word) for word in words[2:])
+    return tuple(ChapterTableRow(words[0], word) for word in words[2:])
 
 
 def _strip_comment(raw: str) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rtit.scenario.catalogue import SECTION_TITLES, section_sort_key
+from rtit.scenario.catalogue import SECTION_TITLES, chapter_section_sort_key
 from rtit.scenario.model import REST, Scenario, format_line
 from rtit.scenario.parser import FORMAT
 from rtit.scenario.runner import ScenarioStep
@@ -112,7 +112,9 @@ def describe_format() -> Iterator[str]:
 
 def list_by_section(scenarios: Iterable[Scenario]) -> Iterator[str]:
     """Return the scenarios as a list, by section of the chapter."""
-    ordered = sorted(scenarios, key=lambda each: (section_sort_key(each.section), each.source))
+    ordered = sorted(
+        scenarios, key=lambda each: (chapter_section_sort_key(each.section), each.source)
+    )
     for section, group in groupby(ordered, key=lambda each: each.section):
         yield f"{section}  {SECTION_TITLES.get(section, '')}".rstrip() if section else "no section"
         for each in group:

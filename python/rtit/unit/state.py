@@ -145,7 +145,7 @@ class LastBranches:
         """IA32_DEBUGCTL.LBR."""
         return bool(self.debugctl & DEBUGCTL_LBR)
 
-    def with_branch(self, from_ip: int, to_ip: int, info: int) -> LastBranches:
+    def with_pending_branch(self, from_ip: int, to_ip: int, info: int) -> LastBranches:
         """Return the records with one more branch."""
         tos = (self.tos + 1) % LBR_DEPTH
         return replace(

@@ -125,7 +125,7 @@ def _native_line_chunks(listing: _core.StreamDecoder, selection: Selection) -> I
         yield chunk
 
 
-class _LineSource(Protocol):
+class _ListingLines(Protocol):
     """Lines in order of time, as `_core.StreamDecoder` gives after `start_listing`."""
 
     def next_time(self) -> int | None: ...
@@ -133,7 +133,7 @@ class _LineSource(Protocol):
 
 
 class _CrashLine:
-    """The line of the instruction that faulted, as a `_LineSource`."""
+    """The line of the instruction that faulted, as a `_ListingLines`."""
 
     def __init__(self, time: int, text: bytes) -> None:
         self.chunk = text, 1
@@ -169,7 +169,7 @@ def _crash_line(
     return _CrashLine(found.time, found.format_line(fields, when))
 
 
-def _merge_by_time(listings: Sequence[_LineSource]) -> Iterator[_Chunk]:
+def _merge_by_time(listings: Sequence[_ListingLines]) -> Iterator[_Chunk]:
     """Merge lines by time. At equal times the stream that is first in the file goes first."""
     queue = [
         (time, number)

@@ -198,7 +198,7 @@ impl RowFormat for BlockIdFormat {
         }
     }
 
-    fn format_state(&self, buffer: &RowBuffer<BlockIdColumns>) -> Vec<u32> {
+    fn open_row_state(&self, buffer: &RowBuffer<BlockIdColumns>) -> Vec<u32> {
         let mut ids = buffer.columns.ids[self.whole..buffer.len].to_vec();
         ids.extend(
             self.last

@@ -130,7 +130,7 @@ impl RowFormat for BranchFormat {
         }
     }
 
-    fn format_state(&self, _buffer: &RowBuffer<BranchColumns>) -> Option<u64> {
+    fn open_row_state(&self, _buffer: &RowBuffer<BranchColumns>) -> Option<u64> {
         self.now
     }
 

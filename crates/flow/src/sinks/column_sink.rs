@@ -151,7 +151,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
         transition: &LoggedTransition,
     );
 
-    fn format_state(&self, buffer: &RowBuffer<Self::Columns>) -> Self::State;
+    fn open_row_state(&self, buffer: &RowBuffer<Self::Columns>) -> Self::State;
     /// Goes on from a state with an empty buffer.
     fn resume_from_format_state(
         &mut self,
@@ -335,7 +335,7 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
 
     fn sink_state(&self) -> Self::State {
         SinkState {
-            format: self.format.format_state(&self.buffer),
+            format: self.format.open_row_state(&self.buffer),
             in_tx: self.buffer.now_in_tx,
             space: self.buffer.space.next_row_space(),
         }

@@ -151,7 +151,7 @@ impl RowFormat for HashedRunFormat {
         }
     }
 
-    fn format_state(&self, buffer: &RowBuffer<HashedRunColumns>) -> HashedRun {
+    fn open_row_state(&self, buffer: &RowBuffer<HashedRunColumns>) -> HashedRun {
         open_run(buffer).unwrap_or_default()
     }
 

@@ -178,7 +178,7 @@ impl RowFormat for InstructionFormat {
         };
     }
 
-    fn format_state(&self, _buffer: &RowBuffer<InstructionColumns>) -> OpenRun {
+    fn open_row_state(&self, _buffer: &RowBuffer<InstructionColumns>) -> OpenRun {
         match self.open.instructions {
             0 => OpenRun::default(),
             _ => self.open,

@@ -177,7 +177,7 @@ impl RowFormat for RunFormat {
         }
     }
 
-    fn format_state(&self, buffer: &RowBuffer<RunColumns>) -> InstructionRun {
+    fn open_row_state(&self, buffer: &RowBuffer<RunColumns>) -> InstructionRun {
         let (rows, at) = (&buffer.columns, buffer.len);
         match open_run_instruction_count(buffer) {
             0 => InstructionRun::default(),

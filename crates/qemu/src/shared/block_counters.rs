@@ -132,7 +132,7 @@ impl BlockCounters {
     }
 
     /// Returns the address of a block's counter in the table of the process's first thread.
-    pub(super) fn first_thread_counter(&self, number: u32) -> usize {
+    pub(super) fn block_counter_in_first_thread(&self, number: u32) -> usize {
         // SAFETY: the id of a block.
         unsafe {
             self.counters_of_table(FIRST_THREAD_TABLE)

@@ -43,7 +43,7 @@ impl SharedState {
             }
             if let Some(counters) = &mut locked.counters {
                 let number = counters.assign_id(&block);
-                block.set_counter(number, counters.first_thread_counter(number));
+                block.set_counter(number, counters.block_counter_in_first_thread(number));
                 if counters.is_in_no_other_block(&block) {
                     block.allow_quiet_start();
                 }

@@ -309,7 +309,12 @@ impl WindowPosition {
     }
 
     /// Returns the number of instructions before the next edge in the current block, greater than `done`.
-    pub(crate) fn next_edge(&self, done: u32, count: u32, retired: u64) -> Option<u32> {
+    pub(crate) fn instructions_to_next_window_edge(
+        &self,
+        done: u32,
+        count: u32,
+        retired: u64,
+    ) -> Option<u32> {
         let inside = self
             .edges_inside
             .get(self.phase as usize)
@@ -329,15 +334,15 @@ mod tests {
     fn next_edge_is_the_first_one_after_done() {
         let mut watch = WindowPosition::new(BEFORE_START);
         watch.due = 103;
-        assert_eq!(watch.next_edge(0, 5, 100), Some(3));
-        assert_eq!(watch.next_edge(0, 3, 100), None);
-        assert_eq!(watch.next_edge(3, 5, 100), None);
+        assert_eq!(watch.instructions_to_next_window_edge(0, 5, 100), Some(3));
+        assert_eq!(watch.instructions_to_next_window_edge(0, 3, 100), None);
+        assert_eq!(watch.instructions_to_next_window_edge(3, 5, 100), None);
         watch.edges_inside = [Some(2), Some(4)];
-        assert_eq!(watch.next_edge(0, 5, 100), Some(2));
+        assert_eq!(watch.instructions_to_next_window_edge(0, 5, 100), Some(2));
         watch.phase = TRACED;
         watch.due = u64::MAX;
-        assert_eq!(watch.next_edge(2, 5, 100), Some(4));
+        assert_eq!(watch.instructions_to_next_window_edge(2, 5, 100), Some(4));
         watch.phase += 1;
-        assert_eq!(watch.next_edge(0, 5, 100), None);
+        assert_eq!(watch.instructions_to_next_window_edge(0, 5, 100), None);
     }
 }

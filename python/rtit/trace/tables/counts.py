@@ -245,12 +245,12 @@ class BoundedCounter:
                 keys[at] = keys[at][first]
         columns = [*keys, counts]
         if len(counts) > self._max_counters:
-            self._add_uncounted(keys, counts)
+            self._sum_dropped_keys(keys, counts)
             # Copies: views would keep the dropped rows in memory.
             columns = [column[: self._max_counters].copy() for column in columns]
         self._parts, self._counters, self._pending_rows = [columns], len(columns[-1]), 0
 
-    def _add_uncounted(self, keys: list[NDArray[Any]], counts: NDArray[Any]) -> None:
+    def _sum_dropped_keys(self, keys: list[NDArray[Any]], counts: NDArray[Any]) -> None:
         import numpy as np
 
         dropped = counts[self._max_counters :]

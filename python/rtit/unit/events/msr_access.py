@@ -64,7 +64,7 @@ def last_branch(unit: Unit, from_ip: int, to_ip: int, info: int = 0) -> None:
         return
     records = unit.state.last_branches
     if records.enabled and not unit.state.global_status & LBRS_FROZEN:
-        unit.state.last_branches = records.with_branch(from_ip, to_ip, info)
+        unit.state.last_branches = records.with_pending_branch(from_ip, to_ip, info)
     off = _DEBUGCTL_BTS_OFF_OS if unit.state.arch.privilege == 0 else _DEBUGCTL_BTS_OFF_USR
     stored = bool(records.debugctl & _DEBUGCTL_BTS)
     traced = records.debugctl & _DEBUGCTL_TR and not (stored and records.debugctl & off)
