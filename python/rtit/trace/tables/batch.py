@@ -88,7 +88,7 @@ class EventKind(LabelledNumber):
     ASYNC_DISABLED = 4
     """FUP and TIP.PGD: an event before `ip`; `value` is the target, 0 if unknown."""
     OVERFLOW = 5
-    """OVF: the parse_perf_cpuid lost packets."""
+    """OVF: the processor lost packets."""
     STOPPED = 6
     """TraceStop."""
     RESUMED = 7
