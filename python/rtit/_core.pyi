@@ -327,6 +327,25 @@ process and the kernel of a guest that it runs (None: unknown).
 """
 
 @final
+class CallTreeColumns(TypedDict):
+    parent: Column
+    function: Column
+    kind: Column
+    root: Column
+    call_site: Column
+    entry: Column
+    calls: Column
+    own: Column
+    total: Column
+    functions: list[str]
+    returned: int
+    unwound: int
+    switched: int
+    unknown: int
+    choices: int
+    corrected: int
+    calls_without_node: int
+
 class StreamDecoder:
     """Decodes the PT of one logical processor.
 
@@ -418,6 +437,12 @@ class StreamDecoder:
         A row for each context, a call within others: `parent` (its row, or 2**64-1), `call` (row of
         the pair), `own` (instructions of the called function itself). One row: `deep_calls`, too
         deep or in too many contexts, and `calls_beyond_pairs`, between other locations.
+        """
+    def call_tree(self, names: Names, is_whole: bool, max_pairs: int) -> CallTreeColumns:
+        """Decode to the end and return the call tree, for `rtit.trace.tables.call_tree`.
+
+        A row for each node, parents first; `parent` is 2**32-1 for roots. `is_whole`: the stream
+        begins with the thread.
         """
     def count(self) -> DecoderCounts:
         """Decode to the end and return `counts`. Keeps only counts and the ledger."""

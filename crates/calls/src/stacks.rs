@@ -31,6 +31,8 @@ pub enum FunctionRole {
     LeavesStack,
     /// Go's `runtime.schedule`: the goroutine below it does not run any more.
     Schedules,
+    /// `_dl_runtime_resolve`: finds the function of a PLT stub, and jumps to it.
+    ResolvesFunctions,
     /// `_Unwind_Resume`: continues to unwind, from the function that called it.
     ResumesUnwinding,
 }
@@ -55,6 +57,7 @@ impl FunctionRole {
                 FunctionRole::LeavesStack
             }
             "runtime.schedule" => FunctionRole::Schedules,
+            name if name.starts_with("_dl_runtime_resolve") => FunctionRole::ResolvesFunctions,
             name if name.starts_with("_Unwind_Resume") => FunctionRole::ResumesUnwinding,
             _ => FunctionRole::Ordinary,
         }
@@ -635,13 +638,14 @@ impl<C: CodeInfo> CallStacks<C> {
         }
     }
 
-    fn is_at_root(&self, link: Link) -> bool {
+    /// Whether the next return says nothing about the other candidates: the stack has no frame left, or is a choice
+    /// itself.
+    fn ends_comparison(&self, link: Link) -> bool {
         match self.below_tail_calls(link) {
             Link::Frame(at) => self
                 .frame(at)
                 .is_none_or(|frame| frame.kind == FrameKind::Root),
-            Link::Choice(_) => false,
-            Link::Empty | Link::Refuted => true,
+            Link::Choice(_) | Link::Empty | Link::Refuted => true,
         }
     }
 
@@ -665,10 +669,16 @@ impl<C: CodeInfo> CallStacks<C> {
             link = frame.up;
         }
         if let Link::Frame(at) = self.current {
-            if let Some(frame) = self.frame(at).filter(|frame| self.is_stub(frame)) {
-                if !self.code.starts_function(frame.entry) {
-                    self.replace_stub(at, frame, to);
-                    return;
+            if let Some(frame) = self.frame(at).filter(|frame| frame.kind == FrameKind::Call) {
+                let is_short = self.executed - frame.entered <= MAX_STUB_INSTRUCTIONS;
+                if is_short && !self.code.starts_function(frame.entry) {
+                    let instructions = self.executed - frame.entered;
+                    let caller = self.node_of(frame.up);
+                    self.tree.undo_call(frame.node, caller, instructions);
+                    return self.call_in_place_of(at, frame, to);
+                }
+                if self.code.role_at(frame.entry) == FunctionRole::ResolvesFunctions {
+                    return self.call_in_place_of(at, frame, to);
                 }
             }
         }
@@ -678,19 +688,12 @@ impl<C: CodeInfo> CallStacks<C> {
         self.push(FrameKind::Tail, return_address, from, to, node);
     }
 
-    /// Whether a call was entered so shortly ago that it may be a PLT stub.
-    fn is_stub(&self, frame: &Frame) -> bool {
-        frame.kind == FrameKind::Call && self.executed - frame.entered <= MAX_STUB_INSTRUCTIONS
-    }
-
-    /// The function of a stub takes its place. The instructions of the stub count for the caller.
-    fn replace_stub(&mut self, at: u32, stub: Frame, to: u64) {
+    /// The function that a PLT stub or the dynamic linker jumped to takes the place of that frame.
+    fn call_in_place_of(&mut self, at: u32, stub: Frame, to: u64) {
         if at as usize >= self.first_unshared {
             self.frames.truncate(at as usize);
         }
         self.set_current(stub.up);
-        self.tree
-            .undo_call(stub.node, self.node, self.executed - stub.entered);
         self.called_entries.insert(to);
         let number = self.code.call_number(Some(stub.site), to, CallKind::Call);
         let node = self.tree.enter_call(self.node, number, CallKind::Call);
@@ -837,6 +840,9 @@ impl<C: CodeInfo> CallStacks<C> {
             }
         }
         if may_leave {
+            if std::env::var("DBGC").is_ok() {
+                eprintln!("unknown {from:#x} {role:?} -> {to:#x} ret {is_return} at {} stack {:?} susp {:?}", self.executed, self.frames_below(self.current).take(9).map(|(a,f)| format!("{a}:{:?} ra {:#x} entry {:#x}", f.kind, f.return_address, f.entry)).collect::<Vec<_>>(), self.suspended.values().map(|&a| self.frames_below(Link::Frame(a)).take(5).map(|(a,f)| format!("{a}:{:x}", f.return_address)).collect::<Vec<_>>()).collect::<Vec<_>>());
+            }
             self.counts.unknown += 1;
             self.suspend();
             self.start_stack(RootKind::Unknown);
@@ -1076,6 +1082,12 @@ impl<C: CodeInfo> CallStacks<C> {
     fn resume(&mut self, candidates: &[Candidate], from: u64) {
         let _ = from;
         self.share_frames();
+        if let [only] = candidates {
+            if let Some(origin) = only.origin {
+                self.remove_suspended(origin);
+            }
+            return self.set_current(only.result);
+        }
         let mut distinct: Vec<Candidate> = Vec::new();
         for candidate in candidates {
             for each in self.expand_candidate(*candidate) {
@@ -1228,7 +1240,7 @@ impl<C: CodeInfo> CallStacks<C> {
         let taken = positions.get(choice.taken).copied().unwrap_or(Link::Empty);
         let mut rest = positions.iter().filter(|&&link| link != Link::Refuted);
         let is_decided = rest.all(|&link| link == taken)
-            || self.is_at_root(taken)
+            || self.ends_comparison(taken)
             || choice.levels.len() >= MAX_LEVELS
             || self.tree.is_full();
         self.counts.returned += 1;

@@ -143,10 +143,26 @@ impl CallTree {
         self.nodes.len() >= MAX_NODES
     }
 
-    /// Returns the tree without floating nodes. Those without a link become roots of the kind `unknown_call`.
+    /// Returns the tree without floating nodes and nodes of undone calls. Floating nodes without a link become roots with
+    /// `unknown_call`.
     pub fn finish(self, unknown_call: u32) -> CallTree {
-        if self.nodes.iter().all(|node| node.call != FLOATING) {
-            return self;
+        let mut is_used: Vec<bool> = self
+            .nodes
+            .iter()
+            .map(|node| node.own != 0 || node.calls != 0)
+            .collect();
+        // Links may go to later nodes.
+        for &node in self.links.values() {
+            if let Some(used) = is_used.get_mut(node as usize) {
+                *used = true;
+            }
+        }
+        for (at, node) in self.nodes.iter().enumerate().rev() {
+            if is_used.get(at) == Some(&true) {
+                if let Some(used) = is_used.get_mut(node.parent as usize) {
+                    *used = true;
+                }
+            }
         }
         let mut finished = CallTree {
             calls_without_node: self.calls_without_node,
@@ -155,6 +171,9 @@ impl CallTree {
         let mut moved = vec![NO_NODE; self.nodes.len()];
         let mut pending = Vec::new();
         for first in 0..self.nodes.len() as u32 {
+            if is_used.get(first as usize) != Some(&true) {
+                continue;
+            }
             let mut at = first;
             // nodes from `first` up to one that has been moved
             while let (Some(node), Some(&NO_NODE)) =

@@ -10,7 +10,7 @@ use rtit_calls::{
 };
 use rtit_flow::{AddressMap, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
 
-use crate::names::NameCursor;
+use crate::names::{NameCursor, NameFormatter};
 
 /// Contexts, and the sum of their depths, as each is printed with all its callers. Calls beyond belong to the context
 /// of their caller.
@@ -43,6 +43,17 @@ pub struct CallEdge {
     pub root: Option<RootKind>,
 }
 
+/// An edge as it is shown: addresses when it was first taken, and the name of the called function.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedEdge {
+    pub edge: CallEdge,
+    /// The call; 0 if it is not known.
+    pub call_site: u64,
+    pub entry: u64,
+    /// Index in `ThreadCalls::function_names`.
+    pub function: u32,
+}
+
 /// All calls over one edge.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTotal {
@@ -65,7 +76,8 @@ pub struct CallContext {
 
 /// The calls of a thread.
 pub struct ThreadCalls {
-    pub edges: Vec<CallEdge>,
+    pub edges: Vec<NamedEdge>,
+    pub function_names: Vec<String>,
     pub tree: CallTree,
     pub counts: StackCounts,
     /// Calls beyond the limit of edges, whose instructions count for a caller.
@@ -84,7 +96,10 @@ struct AddressFacts {
 struct NamedCode {
     names: NameCursor,
     facts: AddressMap<AddressFacts>,
-    edges: Vec<CallEdge>,
+    edges: Vec<NamedEdge>,
+    function_names: Vec<String>,
+    numbers_of_names: HashMap<String, u32>,
+    formatter: NameFormatter,
     numbers: HashMap<CallEdge, u32>,
     max_edges: usize,
     beyond_edges: u64,
@@ -110,7 +125,7 @@ impl NamedCode {
                     function: Some(
                         u64::from(found.region) << 32 | u64::from(whole.unwrap_or(index)),
                     ),
-                    starts_function: found.offset == 0 && !is_part,
+                    starts_function: found.offset == 0 && !is_part && !name.ends_with("@plt"),
                     role: FunctionRole::of_name(name),
                 }
             }
@@ -122,11 +137,13 @@ impl NamedCode {
         facts
     }
 
+    fn region_at(&self, ip: u64) -> Option<u32> {
+        let found = self.names.find_name_of_address(ip);
+        found.map(|found| found.region)
+    }
+
     fn site_of_address(&self, ip: u64) -> CallSiteAddress {
-        let region = self
-            .names
-            .find_name_of_address(ip)
-            .map(|found| found.region);
+        let region = self.region_at(ip);
         let known = region
             .and_then(|index| Some((index, self.names.process_names().region_at_index(index)?)));
         match known {
@@ -141,25 +158,59 @@ impl NamedCode {
         }
     }
 
-    fn number_of_edge(&mut self, edge: CallEdge) -> u32 {
+    fn number_of_edge(&mut self, edge: CallEdge, call_site: u64, entry: u64) -> u32 {
         if let Some(&known) = self.numbers.get(&edge) {
             return known;
         }
-        let edge = if self.edges.len() < self.max_edges {
-            edge
-        } else {
+        if self.edges.len() >= self.max_edges {
             self.beyond_edges += 1;
-            CallEdge {
+            let unknown = CallEdge {
                 from: NO_SITE,
                 to: NO_SITE,
                 ..edge
+            };
+            if unknown != edge {
+                return self.number_of_unknown_edge(unknown);
             }
-        };
-        let (edges, next) = (&mut self.edges, self.numbers.len() as u32);
-        *self.numbers.entry(edge).or_insert_with(|| {
-            edges.push(edge);
-            next
-        })
+        }
+        self.add_edge(edge, call_site, entry)
+    }
+
+    /// Returns the number that all further edges of a kind share.
+    fn number_of_unknown_edge(&mut self, edge: CallEdge) -> u32 {
+        match self.numbers.get(&edge) {
+            Some(&known) => known,
+            None => self.add_edge(edge, 0, 0),
+        }
+    }
+
+    fn add_edge(&mut self, edge: CallEdge, call_site: u64, entry: u64) -> u32 {
+        let mut name = String::new();
+        if let Some(found) = self.names.find_name_of_address(entry) {
+            match found.function {
+                Some((_, function)) => name.push_str(self.formatter.demangled_name(&function.name)),
+                None => self.formatter.write_address(&mut name, Some(found), entry),
+            }
+        } else if entry != 0 {
+            self.formatter.write_address(&mut name, None, entry);
+        }
+        let names = &mut self.function_names;
+        let function = *self
+            .numbers_of_names
+            .entry(name)
+            .or_insert_with_key(|name| {
+                names.push(name.clone());
+                names.len() as u32 - 1
+            });
+        let number = self.edges.len() as u32;
+        self.edges.push(NamedEdge {
+            edge,
+            call_site,
+            entry,
+            function,
+        });
+        self.numbers.insert(edge, number);
+        number
     }
 }
 
@@ -183,7 +234,7 @@ impl CodeInfo for NamedCode {
             kind,
             root: None,
         };
-        self.number_of_edge(edge)
+        self.number_of_edge(edge, from.unwrap_or(0), to)
     }
 
     fn root_number(&mut self, kind: RootKind, entry: u64) -> u32 {
@@ -193,7 +244,7 @@ impl CodeInfo for NamedCode {
             kind: CallKind::Root,
             root: Some(kind),
         };
-        self.number_of_edge(edge)
+        self.number_of_edge(edge, 0, entry)
     }
 }
 
@@ -202,6 +253,12 @@ impl CodeInfo for NamedCode {
 enum Departure {
     /// A transfer at `from`; `next` follows in memory.
     Transfer { end: RunEnd, from: u64, next: u64 },
+    /// A system call; `region` had its code.
+    SystemCall {
+        from: u64,
+        next: u64,
+        region: Option<u32>,
+    },
     /// An event before the instruction at `ip`.
     Event { ip: u64 },
     /// Tracing went off after a transfer to code outside of the filters.
@@ -214,6 +271,7 @@ pub struct CallSink {
     departure: Option<Departure>,
     /// The last instruction, and the address after it.
     last: (u64, u64),
+    is_run_open: bool,
 }
 
 impl CallSink {
@@ -224,6 +282,9 @@ impl CallSink {
             names,
             facts: AddressMap::default(),
             edges: Vec::new(),
+            function_names: Vec::new(),
+            numbers_of_names: HashMap::new(),
+            formatter: NameFormatter::default(),
             numbers: HashMap::new(),
             max_edges,
             beyond_edges: 0,
@@ -237,6 +298,7 @@ impl CallSink {
             stacks: CallStacks::new(code, root),
             departure: None,
             last: (0, 0),
+            is_run_open: false,
         }
     }
 
@@ -247,6 +309,7 @@ impl CallSink {
         let code = &mut self.stacks.code;
         ThreadCalls {
             edges: std::mem::take(&mut code.edges),
+            function_names: std::mem::take(&mut code.function_names),
             tree,
             counts,
             beyond_edges: code.beyond_edges,
@@ -263,21 +326,19 @@ impl CallSink {
                 RunEnd::Return => stacks.return_to(from, to),
                 RunEnd::Jump | RunEnd::Conditional => stacks.direct_jump(from, to),
                 RunEnd::IndirectJump => stacks.indirect_jump(from, to),
-                RunEnd::Syscall if to != next => self.arrive_after_system_call(from, next, to),
                 _ => {}
             },
+            Departure::SystemCall { next, .. } if next == to => {}
+            Departure::SystemCall { from, next, region } => {
+                if stacks.code.region_at(from) == region {
+                    stacks.system_call_to(from, next, to);
+                } else {
+                    stacks.replace_program(); // exec
+                }
+            }
             Departure::Event { ip } if ip != to => stacks.enter_handler(ip, to),
             Departure::Event { .. } => {}
             Departure::Untraced { next } => stacks.reenter_filter(next, to),
-        }
-    }
-
-    #[cold]
-    fn arrive_after_system_call(&mut self, from: u64, next: u64, to: u64) {
-        if self.stacks.code.names.find_name_of_address(from).is_none() {
-            self.stacks.replace_program(); // exec
-        } else {
-            self.stacks.system_call_to(from, next, to);
         }
     }
 }
@@ -294,15 +355,23 @@ impl Sink for CallSink {
             .execute(fragment.start, fragment.lengths.len() as u64);
         let length = fragment.lengths.last().copied().unwrap_or(0);
         self.last = (fragment.last, fragment.last.wrapping_add(length.into()));
+        self.is_run_open = true;
     }
 
     #[inline]
     fn end_run(&mut self, end: RunEnd, _offset: u64) {
+        let was_open = std::mem::take(&mut self.is_run_open);
         match end {
             RunEnd::Cut => {}
             RunEnd::Lost => {
                 self.departure = None;
                 self.stacks.lose_path();
+            }
+            _ if !was_open => {} // an event before the first instruction of a run
+            RunEnd::Syscall => {
+                let (from, next) = self.last;
+                let region = self.stacks.code.region_at(from);
+                self.departure = Some(Departure::SystemCall { from, next, region });
             }
             _ => {
                 let (from, next) = self.last;
@@ -321,7 +390,7 @@ impl Sink for CallSink {
             }
             EventKind::Disabled => {
                 if let Some(Departure::Transfer { end, next, .. }) = self.departure {
-                    if !matches!(end, RunEnd::Syscall | RunEnd::Event | RunEnd::Far) {
+                    if !matches!(end, RunEnd::Event | RunEnd::Far) {
                         self.departure = Some(Departure::Untraced { next });
                     }
                 }
@@ -362,8 +431,8 @@ impl ThreadCalls {
         let mut calls: Vec<CallTotal> = self
             .edges
             .iter()
-            .map(|&edge| CallTotal {
-                edge,
+            .map(|named| CallTotal {
+                edge: named.edge,
                 calls: 0,
                 inclusive: 0,
             })

@@ -13,7 +13,9 @@ mod names;
 pub mod table;
 
 pub use by_function::FunctionCountSink;
-pub use calls::{CallContext, CallEdge, CallSink, CallSiteAddress, CallTotal, ThreadCalls, NONE};
+pub use calls::{
+    CallContext, CallEdge, CallSink, CallSiteAddress, CallTotal, NamedEdge, ThreadCalls, NONE,
+};
 pub use lines::{
     AddressPeriod, InstructionFilter, LineFormat, ListingColumn, ListingSink, TimeScale,
 };

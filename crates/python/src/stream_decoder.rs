@@ -556,6 +556,51 @@ impl StreamDecoder {
         )
     }
 
+    fn call_tree<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        is_whole: bool,
+        max_pairs: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let mut state = self.lock_state()?;
+        let sink = || CallSink::new(names.new_name_cursor(), is_whole, max_pairs);
+        let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
+        let decoder = decoder.ok_or_else(other_results_requested_error)?;
+        self.decode_serially(py, decoder, false)?;
+        let (found, totals) = py.detach(|| {
+            let found = decoder.sink_mut().finish();
+            let totals = found.totals();
+            (found, totals)
+        });
+        state.finish_decoder();
+        let nodes = found.tree.nodes();
+        let edge = |call: u32| found.edges.get(call as usize);
+        let counts = found.counts;
+        dict_of!(py,
+            parent: column_of_rows(nodes, |row| row.parent),
+            function: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.function)),
+            call_site: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.call_site)),
+            entry: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.entry)),
+            kind: column_of_rows(nodes, |row| row.kind as u8),
+            root: column_of_rows(nodes, |row| {
+                let root = edge(row.call).and_then(|edge| edge.edge.root);
+                root.map_or(u8::MAX, |root| root as u8)
+            }),
+            calls: column_of_rows(nodes, |row| row.calls),
+            own: column_of_rows(nodes, |row| row.own),
+            total: Column::from(totals),
+            functions: found.function_names,
+            returned: counts.returned,
+            unwound: counts.unwound,
+            switched: counts.switched,
+            unknown: counts.unknown,
+            choices: counts.choices,
+            corrected: counts.corrected,
+            calls_without_node: counts.too_deep + found.tree.calls_without_node + found.beyond_edges,
+        )
+    }
+
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut state = self.lock_state()?;
         self.decode_additively::<CountingSink>(py, &mut state)?;

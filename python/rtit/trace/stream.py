@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from rtit.image import Symbols
     from rtit.packets import BadBytes, Packet
     from rtit.trace.events.event_classes import TraceEvent
+    from rtit.trace.tables.call_tree import CallTree
     from rtit.trace.threads.schedule import ThreadAttribution, ThreadId, ThreadScope
     from rtit.trace.threads.thread_extraction import ThreadAccounting
 
@@ -644,6 +645,24 @@ class Stream:
         if where is None and not self.has_spaces:
             return self.totals().runs
         return build_tables.count_runs(self.blocks(where), self.max_counters)
+
+    def call_tree(self, symbols: Symbols, *, is_whole: bool = True) -> CallTree:
+        """Return the call tree of the thread. `is_whole`: the stream begins with the thread.
+
+        Raises UnsupportedError for a CPU whose kernel code was traced: its calls are those of all
+        threads.
+        """
+        from rtit.trace.tables.call_tree import call_tree_from_native
+
+        if self.needs_extraction:
+            raise UnsupportedError(
+                f"{self.title}: the kernel was traced, so that calls are those of all threads of "
+                "the CPU"
+            )
+        decoder = self.native_decoder()
+        with self._discard_decoder_on_error():
+            columns = decoder.call_tree(symbols.names(self.tid), is_whole, self.max_counters)
+        return call_tree_from_native(columns, self.tid)
 
     def instructions_by_function(self, symbols: Symbols) -> Iterator[tuple[str, str, int]]:
         """Count the instructions of each function: (name, path of the file, instructions).

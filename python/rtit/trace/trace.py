@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO, Self
 
-from rtit.errors import RtitError
+from rtit.errors import RtitError, UsageError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
 from rtit.image.kernel.kernel_files import find_guest_kernels
 from rtit.image.mappings import guest_path
@@ -37,6 +37,7 @@ from rtit.trace.time.guest_time import GuestTsc, check_guest_tsc
 
 if TYPE_CHECKING:
     from rtit.image.guest_processes import GuestProcess
+    from rtit.trace.tables.call_tree import CallTree
 
 __all__ = ["Process", "ProcessExit", "Trace"]
 
@@ -322,6 +323,24 @@ class Trace:
             self.streams, where, keeps_whole, always_split=always_split
         )
         return _select_matching_streams(where, streams)
+
+    def call_tree(self, where: Selection | None = None) -> CallTree:
+        """Return who called whom: the call trees of the selected threads, side by side.
+
+        `where` selects threads; instructions of a thread are not selected. Raises UsageError if
+        `where` selects by time or address, UnsupportedError for CPUs whose kernel was traced.
+        """
+        from rtit.trace.tables.call_tree import join_call_trees
+
+        if where is not None and where != Selection(
+            where.tids, where.pids, where.cpus, where.comms
+        ):
+            raise UsageError("a call tree has whole threads: select by thread, process or name")
+        trees = []
+        for stream in self.by_thread(where, always_split=True):
+            trees.append(stream.call_tree(self.symbols, is_whole=not self.is_snapshot))
+            stream.discard_decoder()
+        return join_call_trees(trees)
 
     # Tables of all streams. They raise UsageError if `where` names streams or functions that the
     # trace does not have.

@@ -1,0 +1,195 @@
+"""The call tree: which functions were called along which path, how often, and for how many
+instructions.
+
+Native code follows the stacks of each thread (`crates/calls` explains how). A tree here has the
+threads of a trace side by side, each with roots of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from rtit.trace.tables.batch import Batch, LabelledNumber, declare_column
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtit import _core
+    from rtit.trace.tables.batch import U8, U32, U64
+
+    I32 = NDArray[Any]
+
+
+class CallKind(LabelledNumber):
+    """How a function was entered."""
+
+    ROOT = 0
+    """No known call: the first function of a stack."""
+    CALL = 1
+    TAIL = 2
+    """A jump to another function, which returns for its caller."""
+    SIGNAL = 3
+    """A signal handler, below the interrupted function."""
+    INJECTED = 4
+    """A call that a signal handler put into the interrupted code, as Go preempts goroutines."""
+    UNTRACED = 5
+    """Code outside of the filters called into traced code."""
+
+
+class RootKind(LabelledNumber):
+    """Why nothing is known about the caller of a root."""
+
+    START = 0
+    """The thread or program started here."""
+    NEW_STACK = 1
+    """A new coroutine, goroutine or fiber."""
+    CALLER = 2
+    """The caller of a function whose entry is not in the trace."""
+    AFTER_LOSS = 3
+    """Code after lost packets."""
+    UNKNOWN = 4
+    """The trace does not say on which stack this ran."""
+    NOT_A_ROOT = 255
+
+
+class CallNode(NamedTuple):
+    """One row of `CallTree`."""
+
+    parent: int
+    function: str
+    kind: CallKind
+    root: RootKind
+    call_site: int
+    entry: int
+    calls: int
+    self_instructions: int
+    total_instructions: int
+    tid: int
+
+
+@dataclass(frozen=True)
+class StackStatistics:
+    """How the call stacks of a trace were followed."""
+
+    returned: int = 0
+    """Returns to the return address of the newest call."""
+    unwound: int = 0
+    """Transfers that left several functions at once: exceptions, longjmp."""
+    switched: int = 0
+    """Transfers to another stack: coroutines, goroutines, fibers."""
+    unknown: int = 0
+    """Transfers to a stack that is not known."""
+    choices: int = 0
+    """Transfers that could have led to several stacks."""
+    corrected: int = 0
+    """How often a later return showed that another of these stacks was the right one."""
+    calls_without_node: int = 0
+    """Calls beyond the limits of memory. Their instructions count for a caller."""
+
+    def __add__(self, other: StackStatistics) -> StackStatistics:
+        return StackStatistics(
+            *(mine + theirs for mine, theirs in zip(_fields(self), _fields(other), strict=True))
+        )
+
+
+def _fields(statistics: StackStatistics) -> Iterator[int]:
+    return iter(vars(statistics).values())
+
+
+class CallTree(Batch):
+    """The call tree. Each row is a node: the calls of a function with the same path of callers.
+
+    * `parent`: row of the caller, which is before this row; -1 for a root
+    * `function`: index in `functions`, the names; see `function_names`
+    * `kind`: a `CallKind`; `root`: a `RootKind`
+    * `call_site`: IP of the call; 0 if there is none. `entry`: IP of the first instruction
+    * `calls`: how often
+    * `self_instructions`: instructions of the function itself
+    * `total_instructions`: also those of the functions it called, but for signal handlers
+
+    The sum of `self_instructions` is the number of decoded instructions. PLT stubs are part of
+    their callers. `statistics` says how the stacks were followed.
+    """
+
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = None
+    parent: I32 = declare_column("i4")
+    function: U32 = declare_column("u4")
+    kind: U8 = declare_column("u1", CallKind)
+    root: U8 = declare_column("u1", RootKind)
+    call_site: U64 = declare_column("u8")
+    entry: U64 = declare_column("u8")
+    calls: U64 = declare_column("u8")
+    self_instructions: U64 = declare_column("u8")
+    total_instructions: U64 = declare_column("u8")
+    tid: I32 = declare_column("i4")
+    functions: Sequence[str] = ()
+    statistics: StackStatistics = StackStatistics()
+
+    def __iter__(self) -> Iterator[CallNode]:
+        for parent, function, kind, root, *rest in zip(*self.column_lists(), strict=True):
+            name = self.functions[function]
+            yield CallNode(parent, name, CallKind(kind), RootKind(root), *rest)
+
+    @property
+    def function_names(self) -> list[str]:
+        """The name of the function of each row."""
+        return [self.functions[each] for each in self.function.tolist()]
+
+    def children(self) -> list[list[int]]:
+        """Return the rows of the callees of each row, and at the end those of the roots."""
+        found: list[list[int]] = [[] for _ in range(len(self) + 1)]
+        for row, parent in enumerate(self.parent.tolist()):
+            found[parent].append(row)
+        return found
+
+
+def call_tree_from_native(columns: _core.CallTreeColumns, tid: int) -> CallTree:
+    """Return the tree of a thread."""
+    import numpy as np
+
+    rows = len(columns["calls"])
+    statistics = StackStatistics(
+        columns["returned"],
+        columns["unwound"],
+        columns["switched"],
+        columns["unknown"],
+        columns["choices"],
+        columns["corrected"],
+        columns["calls_without_node"],
+    )
+    tree = CallTree(
+        np.asarray(columns["parent"]).view(np.int32),
+        columns["function"],
+        columns["kind"],
+        columns["root"],
+        columns["call_site"],
+        columns["entry"],
+        columns["calls"],
+        columns["own"],
+        columns["total"],
+        np.full(rows, tid, np.int32),
+    )
+    return tree.replace(functions=columns["functions"], statistics=statistics)
+
+
+def join_call_trees(trees: Iterable[CallTree]) -> CallTree:
+    """Return one tree with the roots of all."""
+    import numpy as np
+
+    parts: list[CallTree] = []
+    numbers: dict[str, int] = {}
+    statistics, rows = StackStatistics(), 0
+    for tree in trees:
+        names = [numbers.setdefault(name, len(numbers)) for name in tree.functions]
+        function = np.asarray(names, np.uint32)[tree.function] if len(tree) else tree.function
+        parent = np.where(tree.parent < 0, -1, tree.parent + rows).astype(np.int32)
+        parts.append(tree.replace(parent=parent, function=function))
+        statistics += tree.statistics
+        rows += len(tree)
+    columns = [
+        np.concatenate([getattr(each, name) for each in parts]) if parts else np.empty(0, dtype)
+        for name, dtype, _ in CallTree.FIELDS
+    ]
+    return CallTree(*columns).replace(functions=list(numbers), statistics=statistics)
