@@ -7,16 +7,23 @@ or a longjmp.
 
 from __future__ import annotations
 
+import resource
 import struct
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import rtit
 from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.trace import Trace
+from rtit import Image
+from rtit.trace import CallKind, Trace
 from support.recordings import require_backend
 
 FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-finstrument-functions"]
@@ -96,6 +103,72 @@ def build_instrumented(source: str) -> Path:
 
 def record(program: Path, backend: str, folder: Path) -> bytes:
     """Record the program into `data`; return its standard output."""
-    words = ["record", "-q", "--backend", backend, "-o", folder / "data", "--", program]
+    words = ["record", "-q", "--backend", backend, "-o", str(folder / "data"), "--", str(program)]
     ended = subprocess.run([sys.executable, "-m", "rtit", *words], capture_output=True, check=True)
     return ended.stdout
+
+
+@pytest.mark.parametrize("source", PROGRAMS)
+def test_calls_in_the_tree_add_up_to_all_instructions(source: str, tmp_path: Path) -> None:
+    require_backend("qemu")
+    record(build_instrumented(source), "qemu", tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        tree = trace.call_tree()
+        assert tree.self_instructions.sum() == decoded_instructions(trace)
+        is_root, is_signal = tree.kind == CallKind.ROOT, tree.kind == CallKind.SIGNAL
+        total = int(tree.total_instructions[is_root | is_signal].sum())
+        assert total == decoded_instructions(trace)
+        assert (tree.parent < np.arange(len(tree))).all()
+        assert ((tree.parent < 0) == is_root).all()
+
+
+@given(seed=st.integers(0, 2**32 - 1), pieces=st.integers(1, 8))
+def test_instructions_add_up_after_lost_packets(
+    coroutine_stream: tuple[bytes, Image], seed: int, pieces: int
+) -> None:
+    data, image = coroutine_stream
+    random = Random(seed)
+    cuts = sorted(random.randrange(len(data)) for _ in range(2 * pieces))
+    kept = [data[start:end] for start, end in zip([0, *cuts[1::2]], cuts[::2], strict=False)]
+    damaged = b"".join([*kept, data[cuts[-1] :]])
+    trace = rtit.decode(damaged, image)
+    tree = trace.call_tree()
+    assert tree.self_instructions.sum() == decoded_instructions(trace)
+    assert tree.total_instructions[tree.parent < 0].sum() <= tree.self_instructions.sum()
+
+
+@pytest.fixture(scope="module")
+def coroutine_stream(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Image]:
+    """PT and code of the coroutine program."""
+    require_backend("qemu")
+    folder = tmp_path_factory.mktemp("coroutines")
+    record(build_instrumented("coroutines.c"), "qemu", folder)
+    with Trace(folder / "data") as trace:
+        [stream] = trace.streams
+        return stream.read(), stream.image
+
+
+def decoded_instructions(trace: Trace) -> int:
+    return sum(stream.counts().instructions for stream in trace.streams)
+
+
+def test_recursion_of_a_million_levels_takes_bounded_memory(tmp_path: Path) -> None:
+    require_backend("qemu")
+    source = tmp_path / "deep.c"
+    source.write_text(
+        "__attribute__((noinline)) int down(int n) { return n ? down(n - 1) + 1 : 0; }\n"
+        "int main(void) { return down(1000000) != 1000000; }\n"
+    )
+    flags = ["-O1", "-fno-optimize-sibling-calls", "-Wl,-z,stack-size=268435456", "-static"]
+    program = compiled("calls-deep", [str(source)], language="c", flags=flags, directory=tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (256 << 20, limits[1]))
+    try:
+        record(program, "qemu", tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, limits)
+    with Trace(tmp_path / "data") as trace:
+        tree = trace.call_tree()
+    names = np.asarray(tree.functions)[tree.function]
+    assert int(tree.calls[names == "down"].sum()) == 1_000_001
+    assert tree.statistics.calls_without_node == 0

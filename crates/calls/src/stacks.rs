@@ -182,8 +182,17 @@ const CACHE_SIZE: usize = 1 << 13;
 
 /// Properties of a call: from, to, its number, and whether it leaves the stack.
 type CachedCall = (u64, u64, u32, bool);
-/// Properties of a jump: from, to, and whether it leads to another function.
-type CachedJump = (u64, u64, bool);
+/// A jump, and where it leads.
+type CachedJump = (u64, u64, JumpRange);
+
+/// How far a jump leads, by the names of functions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum JumpRange {
+    SameFunction,
+    OtherFunction,
+    /// From code without a name to code without a name.
+    Unnamed,
+}
 
 fn cache_slot(from: u64, to: u64) -> usize {
     let mixed = (from ^ to.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -259,7 +268,7 @@ impl<C: CodeInfo> CallStacks<C> {
             is_in_restorer: false,
             before_loss: AddressMap::default(),
             cached_calls: vec![(0, 0, 0, false); CACHE_SIZE],
-            cached_jumps: vec![(0, 0, false); CACHE_SIZE],
+            cached_jumps: vec![(0, 0, JumpRange::SameFunction); CACHE_SIZE],
         }
     }
 
@@ -279,7 +288,7 @@ impl<C: CodeInfo> CallStacks<C> {
     /// The answers of `code` have changed.
     pub fn forget_code(&mut self) {
         self.cached_calls.fill((0, 0, 0, false));
-        self.cached_jumps.fill((0, 0, false));
+        self.cached_jumps.fill((0, 0, JumpRange::SameFunction));
     }
 
     /// Adds instructions that ran one after the other from `ip`, in the current function.
@@ -396,10 +405,18 @@ impl<C: CodeInfo> CallStacks<C> {
         self.return_elsewhere(from, to);
     }
 
-    /// A direct jump or a conditional branch, taken at `from`.
+    /// A direct jump or a conditional branch, taken at `from`. Code without a name is part of the function that jumps
+    /// there, unless it was called before.
     #[inline]
     pub fn direct_jump(&mut self, from: u64, to: u64) {
-        if self.leads_to_other_function(from, to) {
+        if self.jump_range(from, to) != JumpRange::SameFunction {
+            self.leave_function(from, to);
+        }
+    }
+
+    #[cold]
+    fn leave_function(&mut self, from: u64, to: u64) {
+        if self.called_entries.contains(&to) || self.code.function_at(to).is_some() {
             self.tail_call(from, to);
         }
     }
@@ -407,17 +424,21 @@ impl<C: CodeInfo> CallStacks<C> {
     /// An indirect jump.
     #[inline]
     pub fn indirect_jump(&mut self, from: u64, to: u64) {
-        if !self.leads_to_other_function(from, to) && self.learned_switches.is_empty() {
-            return;
+        let range = self.jump_range(from, to);
+        if range != JumpRange::SameFunction || !self.learned_switches.is_empty() {
+            self.jump_anywhere(from, to, range);
         }
-        let switches = self.switches_stack(from);
-        if !switches && !self.leads_to_other_function(from, to) {
-            return;
+    }
+
+    fn jump_anywhere(&mut self, from: u64, to: u64, range: JumpRange) {
+        if self.switches_stack(from) {
+            return self.resolve_nonlocal(from, to, false);
         }
-        if switches || !(self.is_entry(to) || self.was_entered_last(to)) {
-            self.resolve_nonlocal(from, to, false);
-        } else {
-            self.tail_call(from, to);
+        match range {
+            JumpRange::SameFunction => {}
+            _ if self.is_entry(to) || self.was_entered_last(to) => self.tail_call(from, to),
+            JumpRange::Unnamed if !self.return_addresses.contains(&to) => {}
+            _ => self.resolve_nonlocal(from, to, false),
         }
     }
 
@@ -478,22 +499,26 @@ impl<C: CodeInfo> CallStacks<C> {
         self.learned_switches.contains(&from) || self.code.role_at(from).switches()
     }
 
-    fn leads_to_other_function(&mut self, from: u64, to: u64) -> bool {
+    #[inline]
+    fn jump_range(&mut self, from: u64, to: u64) -> JumpRange {
         let slot = cache_slot(from, to);
         match self.cached_jumps.get(slot) {
-            Some(&(a, b, leads)) if (a, b) == (from, to) => leads,
+            Some(&(a, b, range)) if (a, b) == (from, to) => range,
             _ => self.look_up_jump(slot, from, to),
         }
     }
 
     #[cold]
-    fn look_up_jump(&mut self, slot: usize, from: u64, to: u64) -> bool {
-        let target = self.code.function_at(to);
-        let leads = target.is_none() || target != self.code.function_at(from);
+    fn look_up_jump(&mut self, slot: usize, from: u64, to: u64) -> JumpRange {
+        let range = match (self.code.function_at(from), self.code.function_at(to)) {
+            (None, None) => JumpRange::Unnamed,
+            (from, to) if from == to => JumpRange::SameFunction,
+            _ => JumpRange::OtherFunction,
+        };
         if let Some(cached) = self.cached_jumps.get_mut(slot) {
-            *cached = (from, to, leads);
+            *cached = (from, to, range);
         }
-        leads
+        range
     }
 
     /// Whether the function at `to` is the one that the newest call entered: it comes back from a part elsewhere.
@@ -771,9 +796,9 @@ impl<C: CodeInfo> CallStacks<C> {
     /// Finds the stack on which `to` runs, for a return or indirect jump that leaves the current function otherwise
     /// than by a return to its caller. The first rule that applies decides:
     ///
-    /// 1. *Address*: frames of this stack have `to` as return address (unwinding), or suspended stacks have it on top or
-    ///    near it (a switch). If both apply, this stack is preferred; only an instruction known to switch stacks excludes
-    ///    the other.
+    /// 1. *Address*: frames of this stack have `to` as return address (unwinding), or suspended stacks have it on top
+    ///    or near it (a switch). If both apply, this stack is preferred. If the instruction is known to switch stacks,
+    ///    the other stacks are not even candidates: it resumes a context that this stack saved.
     /// 2. *Entry*: `to` starts a function: a thunk, a new stack, or a jump in the form of a return.
     /// 3. *Function*: `to` is in a function that a frame of this stack returns to (a landing pad, a setjmp), or, for
     ///    returns and switches, one that a suspended stack returns to.
@@ -797,7 +822,7 @@ impl<C: CodeInfo> CallStacks<C> {
             self.learn_switch(from);
             self.suspend();
             self.counts.switched += 1;
-            return self.resume(&here, from);
+            return self.resume(&here);
         }
         let elsewhere = if may_leave || self.return_addresses.contains(&to) {
             self.suspended_returning_to(to, here.is_empty())
@@ -809,23 +834,23 @@ impl<C: CodeInfo> CallStacks<C> {
         }
         if !here.is_empty() && (switches || elsewhere.is_empty()) {
             self.counts.unwound += 1;
-            return self.resume(&here, from);
+            return self.resume(&here);
         }
         if !here.is_empty() {
             self.counts.unwound += 1;
-            return self.resume(&[here, elsewhere].concat(), from);
+            return self.resume(&[here, elsewhere].concat());
         }
         if !elsewhere.is_empty() {
             self.learn_switch(from);
             self.suspend();
             self.counts.switched += 1;
-            return self.resume(&elsewhere, from);
+            return self.resume(&elsewhere);
         }
         if let Some(target) = target {
             let here = self.frames_returning_into(target, role);
             if !here.is_empty() {
                 self.counts.unwound += 1;
-                return self.resume(&here, from);
+                return self.resume(&here);
             }
             let elsewhere = if may_leave {
                 self.suspended_returning_into(target)
@@ -836,13 +861,10 @@ impl<C: CodeInfo> CallStacks<C> {
                 self.learn_switch(from);
                 self.suspend();
                 self.counts.switched += 1;
-                return self.resume(&elsewhere, from);
+                return self.resume(&elsewhere);
             }
         }
         if may_leave {
-            if std::env::var("DBGC").is_ok() {
-                eprintln!("unknown {from:#x} {role:?} -> {to:#x} ret {is_return} at {} stack {:?} susp {:?}", self.executed, self.frames_below(self.current).take(9).map(|(a,f)| format!("{a}:{:?} ra {:#x} entry {:#x}", f.kind, f.return_address, f.entry)).collect::<Vec<_>>(), self.suspended.values().map(|&a| self.frames_below(Link::Frame(a)).take(5).map(|(a,f)| format!("{a}:{:x}", f.return_address)).collect::<Vec<_>>()).collect::<Vec<_>>());
-            }
             self.counts.unknown += 1;
             self.suspend();
             self.start_stack(RootKind::Unknown);
@@ -1079,8 +1101,7 @@ impl<C: CodeInfo> CallStacks<C> {
     }
 
     /// Continues on the first of the stacks. If they differ, later returns may correct this.
-    fn resume(&mut self, candidates: &[Candidate], from: u64) {
-        let _ = from;
+    fn resume(&mut self, candidates: &[Candidate]) {
         self.share_frames();
         if let [only] = candidates {
             if let Some(origin) = only.origin {

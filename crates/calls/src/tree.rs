@@ -143,8 +143,8 @@ impl CallTree {
         self.nodes.len() >= MAX_NODES
     }
 
-    /// Returns the tree without floating nodes and nodes of undone calls. Floating nodes without a link become roots with
-    /// `unknown_call`.
+    /// Returns the tree without floating nodes and nodes of undone calls. Floating nodes without a link become roots
+    /// with `unknown_call`.
     pub fn finish(self, unknown_call: u32) -> CallTree {
         let mut is_used: Vec<bool> = self
             .nodes

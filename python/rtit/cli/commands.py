@@ -23,6 +23,7 @@ GROUPS = {
     "Record and look": {
         "record": Command("Run a program and record it to perf.data", "look.record"),
         "report": Command("Summarize a recording: threads, hot functions, losses", "look.report"),
+        "calls": Command("Show who called whom, as a tree", "look.calls"),
         "instructions": Command("List every executed instruction", "look.instructions"),
         "branches": Command("List every branch: source and target", "look.rows"),
         "blocks": Command("List every contiguous run of instructions", "look.rows"),

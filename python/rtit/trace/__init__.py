@@ -13,6 +13,7 @@ from rtit.trace.recording.decoder_settings import Settings, Start
 from rtit.trace.stream import Stream
 from rtit.trace.tables.batch import Batch, End, ErrorClass, EventKind, Table, Trust
 from rtit.trace.tables.block_ids import BlockIds, BlockIdTable, BlockTable, InstructionRuns
+from rtit.trace.tables.call_tree import CallKind, CallNode, CallTree, RootKind, StackStatistics
 from rtit.trace.tables.counts import Counts, Edge, EdgeTotals, RunTotal, RunTotals, Totals
 from rtit.trace.tables.coverage_ledger import Ledger, Span
 from rtit.trace.tables.packets import PacketRow, Packets
@@ -43,6 +44,9 @@ __all__ = [
     "Branch",
     "Branches",
     "ByteSource",
+    "CallKind",
+    "CallNode",
+    "CallTree",
     "Counts",
     "DecodeResult",
     "Decoder",
@@ -63,6 +67,7 @@ __all__ = [
     "Process",
     "ProcessExit",
     "RawTrace",
+    "RootKind",
     "Rows",
     "RunTotal",
     "RunTotals",
@@ -73,6 +78,7 @@ __all__ = [
     "SpaceKey",
     "Spaces",
     "Span",
+    "StackStatistics",
     "Start",
     "Stream",
     "SyncPoint",

@@ -1,0 +1,202 @@
+"""The call tree as people read it: calls of a function from different lines of its caller, and of
+all selected threads, together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rtit.errors import UsageError
+from rtit.text_escaping import escape_control_characters
+from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ROOT_NOTES = {
+    RootKind.NEW_STACK: "new stack",
+    RootKind.CALLER: "its caller is not in the trace",
+    RootKind.AFTER_LOSS: "after lost packets",
+    RootKind.UNKNOWN: "on an unknown stack",
+}
+_CALL_NOTES = {
+    CallKind.SIGNAL: "signal",
+    CallKind.INJECTED: "injected",
+    CallKind.UNTRACED: "called by untraced code",
+}
+
+
+class FunctionNode:
+    """Calls of a function with the same callers.
+
+    `total` includes the instructions of callees, but not those of signal handlers.
+    """
+
+    __slots__ = ("calls", "children", "name", "own", "total")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.calls = self.own = self.total = 0
+        self.children: dict[str, FunctionNode] = {}
+
+    def child(self, name: str) -> FunctionNode:
+        """Return the callee of this name, a new one if there is none."""
+        found = self.children.get(name)
+        if found is None:
+            found = self.children[name] = FunctionNode(name)
+        return found
+
+    def add(self, calls: int, own: int, total: int) -> None:
+        """Add calls and their instructions."""
+        self.calls += calls
+        self.own += own
+        self.total += total
+
+
+def merge_functions(
+    tree: CallTree, function: str | None = None, threads: Mapping[int, str] | None = None
+) -> FunctionNode:
+    """Return the tree by function, below a node without a name.
+
+    `function`: only the calls of this function, and what it called. `threads`: titles by thread id;
+    each thread then has a node of its own. Raises UsageError if `function` was not called.
+    """
+    root = FunctionNode("")
+    wanted = None if function is None else _find_functions(tree, function)
+    merged: list[FunctionNode | None] = []
+    titles = threads or {}
+    for parent, number, kind, kind_of_root, _, _, calls, own, total, tid in zip(
+        *tree.column_lists(), strict=True
+    ):
+        above = merged[parent] if parent >= 0 else None
+        if above is None:
+            if wanted is None and parent < 0:
+                title = titles.get(tid)
+                above = root if title is None else root.child(title)
+                if title is not None:
+                    above.total += total
+            elif wanted is not None and number in wanted:
+                above = root
+            else:
+                merged.append(None)
+                continue
+            root.total += total
+        elif kind == CallKind.SIGNAL:
+            root.total += total
+        node = above.child(_node_name(tree.functions[number], kind, kind_of_root))
+        node.add(calls, own, total)
+        merged.append(node)
+    return root
+
+
+def merge_callers(tree: CallTree, function: str) -> FunctionNode:
+    """Return the callers of a function, their callers and so on, below a node of the function.
+
+    The counts of each node are those of the function when it was called along this path;
+    recursive calls belong to the outermost call. Raises UsageError if it was not called.
+    """
+    wanted = _find_functions(tree, function)
+    parents, functions = tree.parent.tolist(), tree.function.tolist()
+    kinds, roots = tree.kind.tolist(), tree.root.tolist()
+    top = FunctionNode("")
+    node = top.child(function)
+    # The outermost call of the function above each row, or the row itself.
+    outermost: list[int] = []
+    for row, (parent, number) in enumerate(zip(parents, functions, strict=True)):
+        above = outermost[parent] if parent >= 0 else -1
+        outermost.append(row if above < 0 and number in wanted else above)
+    for row, number in enumerate(functions):
+        if number not in wanted:
+            continue
+        own = int(tree.self_instructions[row])
+        calls, first = int(tree.calls[row]), outermost[row]
+        total = int(tree.total_instructions[row]) if first == row else 0
+        top.total += total
+        at, node = parents[first], top.child(function)
+        node.add(calls, own, total)
+        while at >= 0:
+            node = node.child(_node_name(tree.functions[functions[at]], kinds[at], roots[at]))
+            node.add(calls, own, total)
+            at = parents[at]
+    return top
+
+
+def _find_functions(tree: CallTree, function: str) -> set[int]:
+    found = {number for number, name in enumerate(tree.functions) if name == function}
+    if not found:
+        from difflib import get_close_matches
+
+        near = get_close_matches(function, tree.functions, n=3)
+        hint = f"; similar names: {', '.join(near)}" if near else ""
+        raise UsageError(f"no call of a function {function!r}{hint}")
+    return found
+
+
+def _node_name(name: str, kind: int, root: int) -> str:
+    if kind == CallKind.ROOT:
+        note = _ROOT_NOTES.get(RootKind(root))
+    else:
+        note = _CALL_NOTES.get(CallKind(kind))
+    return f"{name} [{note}]" if note else name
+
+
+def walk_tree(
+    root: FunctionNode, min_total: float, max_depth: int
+) -> Iterator[tuple[int, FunctionNode, int]]:
+    """Iterate over the nodes depth first, the largest callee first.
+
+    Yields the depth, the node, and the number of its callees that are left out: those with less
+    than `min_total` instructions, and those deeper than `max_depth`.
+    """
+    pending = [(0, each) for each in _largest_last(root)]
+    pending = [each for each in pending if each[1].total >= min_total]
+    while pending:
+        depth, node = pending.pop()
+        shown = [
+            each
+            for each in _largest_last(node)
+            if each.total >= min_total and depth + 1 < max_depth
+        ]
+        yield depth, node, len(node.children) - len(shown)
+        pending += [(depth + 1, each) for each in shown]
+
+
+def _largest_last(node: FunctionNode) -> Sequence[FunctionNode]:
+    return sorted(node.children.values(), key=lambda each: (each.total, each.name))
+
+
+def folded_stacks(root: FunctionNode) -> Iterator[str]:
+    """Iterate over lines "caller;callee;... INSTRUCTIONS", the input of flame graph tools.
+
+    The names of a stack take memory only while it is the current one.
+    """
+    pending = [(0, each) for each in _largest_last(root)]
+    stack: list[str] = []
+    while pending:
+        depth, node = pending.pop()
+        del stack[depth:]
+        stack.append(escape_control_characters(node.name).replace(";", ":"))
+        if node.own:
+            yield f"{';'.join(stack)} {node.own}"
+        pending += [(depth + 1, each) for each in _largest_last(node)]
+
+
+def call_tree_json(tree: CallTree) -> dict[str, Any]:
+    """Return the tree as one JSON object: its nodes, parents first, and the statistics."""
+    nodes = [
+        {
+            "parent": node.parent if node.parent >= 0 else None,
+            "function": node.function,
+            "kind": node.kind.label,
+            "root": node.root.label if node.kind == CallKind.ROOT else None,
+            "call_site": node.call_site or None,
+            "entry": node.entry,
+            "calls": node.calls,
+            "self": node.self_instructions,
+            "total": node.total_instructions,
+            "tid": node.tid,
+        }
+        for node in tree
+    ]
+    return {"nodes": nodes, "stacks": vars(tree.statistics)}
