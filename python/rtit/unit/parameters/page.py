@@ -42,7 +42,8 @@ def render_parameters_page() -> str:
 def _render_parameter(row: ParameterRow) -> str:
     """Return the list item of one parameter."""
     facts = (
-        f"`{row.name}`: {row.values.words}; default: {format_default(row.default)}; {row.section}."
+        f"`{row.name}`: {row.values.words}; default: {format_default(row.default)}; "
+        f"SDM section {row.section}."
     )
     return f"\n* {_wrap_list_text(facts)}\n\n  {_wrap_list_text(row.reason)}\n"
 
