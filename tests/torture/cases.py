@@ -24,7 +24,7 @@ HELPER_MODES = {"loses_its_file", "loses_its_file_to_another", "runs_itself"}
 QEMU_DIFFERS = {
     "asks_to_trace": "ptrace fails with ENOSYS, so a debugger under QEMU cannot run a program",
     "breakpoint_of_ice": "INT1 is an illegal instruction",
-    "by_a_child": "if another process changes code in shared memory, QEMU keeps the old translation",
+    "by_a_child": "if another process changes shared code, QEMU keeps the old translation",
     "calls_of_32_bits": "INT 80H fails with ENOSYS",
     "clone_vfork": "a child of CLONE_VFORK has its own copy of memory",
     "clone_vm": "a child of CLONE_VM without CLONE_THREAD has its own copy of memory",
