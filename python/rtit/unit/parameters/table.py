@@ -210,7 +210,7 @@ class Parameters:
         0,
         "33.4.2.1",
         "The trace unit also sends a TNT with the pending branch results at each multiple of this "
-        "number of core cycles. With 0 it does not.",
+        "number of core cycles; 0 disables these TNTs.",
         _IntegerRange(0, _MAX),
     )
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = _packets(
@@ -282,10 +282,10 @@ class Parameters:
     psb_extra: tuple[str, ...] = _psb(
         (),
         "33.4.2.17",
-        "The trace unit inserts a PSB+ when the byte count reaches the threshold. It also inserts "
-        "a PSB+ at the events that this parameter names: setting TraceEn at any byte count "
-        "(`enable`), far transfers and events (`transfer`), MOV CR3 (`mov_cr3`), waking from a "
-        "C-state, TM1, TM2 or STPCLK# (`wake`), or a change of frequency (`frequency`).",
+        "The trace unit inserts a PSB+ when the byte count reaches the threshold. The trace unit "
+        "also inserts a PSB+ at the events that this parameter names: setting TraceEn at any byte "
+        "count (`enable`), far transfers and events (`transfer`), MOV CR3 (`mov_cr3`), waking "
+        "from a C-state, TM1, TM2 or STPCLK# (`wake`), or a change of frequency (`frequency`).",
         _SubsetOf(PSB_EVENTS),
     )
     psb_plus_order: tuple[str, ...] = _psb(
@@ -317,9 +317,9 @@ class Parameters:
     held_bytes: int = _output(
         0,
         "33.2.7, 33.3.3",
-        "The trace unit buffers up to this number of the newest bytes. It writes them to memory "
-        "when newer bytes follow or TraceEn is cleared. At an operational error or a ToPA STOP "
-        "the buffered bytes are lost.",
+        "The trace unit buffers up to this number of the newest bytes, and writes buffered bytes "
+        "to memory when newer bytes follow or TraceEn is cleared. At an operational error or a "
+        "ToPA STOP the buffered bytes are lost.",
         _IntegerRange(0, 1 << 16),
     )
     topa_cache: Literal["none", "entry", "table"] = _output(
@@ -459,15 +459,16 @@ class Parameters:
         "threshold",
         "33.3.6.3, 33.3.8.2",
         "With `threshold` a CYC precedes OVF if CycThresh cycles have passed since the last CYC. "
-        "This is the rule for all packets that can have a CYC. With `always` a CYC always "
+        "The same rule applies to all packets that can have a CYC. With `always` a CYC always "
         "precedes OVF.",
     )
     ovf_psb: Literal["changed", "always", "never"] = _overflow(
         "changed",
         "33.4.1",
-        "A PSB+ may follow OVF and its FUP (Table 33-14). With `changed` the trace unit sends it "
-        "if the overflow lost a packet that reports a change of code width, CR3, transaction or "
-        "VMCS. With `always` the trace unit always sends the PSB+, and with `never` it does not.",
+        "A PSB+ may follow OVF and its FUP (Table 33-14). With `changed` the trace unit sends "
+        "this PSB+ if the overflow lost a packet that reports a change of code width, CR3, "
+        "transaction or VMCS. With `always` the trace unit always sends this PSB+, and with "
+        "`never` the trace unit never sends this PSB+.",
     )
     tracestop_in_ovf: Literal["delayed", "dropped"] = _overflow(
         "delayed",
