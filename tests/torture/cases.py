@@ -44,7 +44,7 @@ QEMU_DIFFERS = {
     "second_mapping": "if a write to a second mapping changes code, QEMU keeps the old translation",
     "string_from_before": ("if a REP instruction overwrites itself, the new instruction continues"),
     "string_over_itself": ("if a REP instruction overwrites itself, the new instruction continues"),
-    "thrown_away": "MADV_DONTNEED does not bring back the file's bytes",
+    "thrown_away": "MADV_DONTNEED does not restore the bytes of the file",
     "told_by_a_filter": "seccomp filters have no effect",
 }
 """What plain QEMU 7.2 does, by mode, where it differs from the kernel or the processor."""

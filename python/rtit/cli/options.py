@@ -111,8 +111,8 @@ def add_dso_option(group: argparse._ArgumentGroup, default: str) -> None:
         group,
         "--dso",
         "NAME",
-        "Only the binary with this name or path; may be repeated. NAME all selects all "
-        f"binaries (default: {default})",
+        "Only the binary with this name or path; may be repeated. The NAME 'all' selects "
+        f"all binaries (default: {default})",
     )
 
 

@@ -170,8 +170,8 @@ def summary_json(recording: Recording, choice: BackendChoice, command: list[str]
 _DEFAULT_SNAPSHOT = "4M"  # as perf's for root
 _EPILOG = """rtit record returns the exit code of the program. Only --backend perf records real
 time. The other back ends model time: each instruction takes 1 ns, unless --cpi or --core-clock
-change that. With ptrace all threads share one clock. With qemu each thread has its own clock. At
-each system call rtit sets this clock to the latest time of any thread.
+change that. With ptrace all threads have one common clock. With qemu each thread has its own
+clock. At each system call of a thread, rtit sets its clock to the latest time of any thread.
 
 Examples:
   rtit record -- ls -l
@@ -219,8 +219,8 @@ def add_arguments(parser: CommandParser) -> None:
     _add_backend_options(parser)
     _add_rare_options(parser)
     parser.add_general_options(
-        rare="modelled time (--cpi, --core-clock), shared CPUs (--cpus), options of perf "
-        "and QEMU, and files for 'rtit verify' (--truth, --events)"
+        rare="options for modelled time and CPUs (--cpi, --core-clock, --cpus), for perf and "
+        "QEMU, and for 'rtit verify' (--truth, --events)"
     )
     parser.add_argument_group().add_argument(
         "program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS
@@ -260,8 +260,8 @@ def _add_limit_options(parser: CommandParser) -> None:
         "--max-size",
         "SIZE",
         "Stop recording when the file has this size (such as 512K, 64M or 1G); the program "
-        "continues. With or without this option, recording stops when the disk is nearly full: "
-        "when less than 1 GiB is free, or less than 5%% if that is less (not with --backend perf)",
+        "continues. Except with --backend perf, recording also stops when free disk space falls "
+        "below 1 GiB or 5%% of the disk, whichever is smaller",
     )
 
 
@@ -315,7 +315,7 @@ def _add_rare_options(parser: CommandParser) -> None:
     )
     group = parser.add_rare_group("Files for rtit verify")
     options.add_value_option(
-        group, "--truth", "FILE", "Also write the executed path, as the tracer saw it, to FILE"
+        group, "--truth", "FILE", "Also write to FILE the executed path, as the tracer saw it"
     )
     group.add_argument(
         "--truth-format",
@@ -328,7 +328,7 @@ def _add_rare_options(parser: CommandParser) -> None:
         group,
         "--events",
         "FILE",
-        "Also write the events that the tracer observed to FILE. From these events the trace unit "
+        "Also write to FILE the events that the tracer observed. From these events the trace unit "
         "can generate the packets again",
     )
     group = parser.add_rare_group(

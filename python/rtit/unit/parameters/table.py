@@ -326,9 +326,9 @@ class Parameters:
         "entry",
         "33.2.7.2",
         "With `none` the trace unit reads a ToPA entry again for each write. With `entry` it "
-        "reads a ToPA entry once, when the entry becomes current. With `table` it reads the whole "
-        "4 KB of the table that have the entry. The trace unit does not see later changes to an "
-        "entry that it has read.",
+        "reads a ToPA entry once, when the entry becomes current. With `table` it reads the entry "
+        "together with all other entries in the same 4 KB of the table. The trace unit does not "
+        "see later changes to an entry that it has read.",
     )
     pmi_skid: int = _output(
         0,
