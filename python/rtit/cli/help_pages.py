@@ -54,8 +54,7 @@ With --backend perf, the numbers of instructions, branches and threads are null.
 FIELDS = {
     "ip": "address of the instruction",
     "tid": "thread",
-    "time": "time in ns at which this contiguous sequence of instructions began: an estimate, and "
-    "a lower bound",
+    "time": "time in ns when this sequence of instructions began: an estimate, and a lower bound",
     "sym": "function, and the offset in the function",
     "asm": "disassembled instruction",
     "pid": "process",
@@ -92,11 +91,11 @@ def format_fields_page() -> str:
     """Return the page of `rtit help fields`."""
     from rtit.views.field_names import BRANCH_FIELDS, NATIVE_FIELDS
 
-    lines = ["rtit instructions --fields LIST, fast:"]
+    lines = ["Fields of rtit instructions --fields LIST that are fast to print:"]
     lines += [f"  {name:<11} {FIELDS[name]}" for name in NATIVE_FIELDS]
-    lines += ["", "slow:"]
+    lines += ["", "Fields that are slow to print:"]
     lines += [f"  {name:<11} {text}" for name, text in FIELDS.items() if name not in NATIVE_FIELDS]
-    lines += ["", f"rtit branches --fields LIST: {', '.join(BRANCH_FIELDS)}"]
+    lines += ["", f"Fields of rtit branches --fields LIST: {', '.join(BRANCH_FIELDS)}"]
     return "\n".join(lines)
 
 
