@@ -26,8 +26,7 @@ _EPILOG = """Examples:
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Show which functions called which, how often, and for how many instructions. Longjmp, "
-        "exceptions, signals, coroutines and goroutines are followed."
+        "Show which functions called which, how often, and for how many instructions."
     )
     parser.epilog = _EPILOG
     options.add_file_argument(parser)
