@@ -122,7 +122,7 @@ SITUATIONS: dict[str, MakeRecording] = {
 }
 MISSING = {
     "changed": ("has build id", "no code is known at"),
-    "gone": ("prog does not exist", "no code is known at"),
+    "gone": ("prog: the file does not exist", "no code is known at"),
     "a gap": ("not decoded exactly", "not be decoded exactly", "is missing in", "lost"),
     "cut": "incomplete",
 }
