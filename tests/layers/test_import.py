@@ -150,7 +150,7 @@ def test_register_commands_load_no_recording_code(words: tuple[str, ...]) -> Non
 def test_stat_of_a_program_loads_no_decoder() -> None:
     require_backend("qemu")
     found = modules_loaded_by_commands(("stat", "--", "true"))
-    assert "rtit.counting.run" in found
+    assert "rtit.counting.counted_run" in found
     assert not {"numpy", "tempfile", "rtit.trace", "rtit.image", "rtit.perfdata"} & found
 
 

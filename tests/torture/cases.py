@@ -22,34 +22,30 @@ HELPER_MODES = {"loses_its_file", "loses_its_file_to_another", "runs_itself"}
 
 
 QEMU_DIFFERS = {
-    "asks_to_trace": "ptrace fails with ENOSYS, so debuggers cannot run a program",
+    "asks_to_trace": "ptrace fails with ENOSYS, so a debugger under QEMU cannot run a program",
     "breakpoint_of_ice": "INT1 is an illegal instruction",
-    "by_a_child": "code in shared memory that another process writes is not translated again",
+    "by_a_child": "if another process changes shared code, QEMU keeps the old translation",
     "calls_of_32_bits": "INT 80H fails with ENOSYS",
-    "clone_vfork": "a child of CLONE_VFORK has its own copy of memory",
-    "clone_vm": "a child of CLONE_VM without CLONE_THREAD has its own copy of memory",
-    "cut_code": "code of a file that was truncated keeps running",
-    "fault_before_exec": "blocked SIGSEGV and SIGBUS signals that are pending are lost at an exec",
-    "filtered_calls": "seccomp filters are not applied",
-    "into_the_file": "code that changes through a write to its file is not translated again",
-    "killed_by_a_filter": "seccomp filters are not applied",
+    "clone_vfork": "a child created with CLONE_VFORK has its own copy of memory",
+    "clone_vm": "a child created with CLONE_VM but without CLONE_THREAD has its own copy of memory",
+    "cut_code": "if a file is truncated, its code in memory can still be executed",
+    "fault_before_exec": "an exec loses pending SIGSEGV and SIGBUS signals that are blocked",
+    "filtered_calls": "seccomp filters have no effect",
+    "into_the_file": "if a write to a file changes mapped code, QEMU keeps the old translation",
+    "killed_by_a_filter": "seccomp filters have no effect",
     "last_signals": "the last two real-time signals cannot be sent",
-    "no_more_memory": "RLIMIT_AS is not applied",
-    "own_namespaces": "unshare of CLONE_NEWPID is refused",
-    "proc_self_mem": "code that changes through /proc/self/mem is not translated again",
+    "no_more_memory": "RLIMIT_AS has no effect",
+    "own_namespaces": "unshare with CLONE_NEWPID fails",
+    "proc_self_mem": "if a write to /proc/self/mem changes code, QEMU keeps the old translation",
     "process_vm_write": "process_vm_writev is not implemented",
     "real_time_by_default": (
         "if a real-time signal ends a program, the reported signal number is two too high"
     ),
-    "second_mapping": "code that changes through a second mapping is not translated again",
-    "string_from_before": (
-        "a REP instruction that overwrites itself continues as the new instruction"
-    ),
-    "string_over_itself": (
-        "a REP instruction that overwrites itself continues as the new instruction"
-    ),
-    "thrown_away": "MADV_DONTNEED does not bring back the file's bytes",
-    "told_by_a_filter": "seccomp filters are not applied",
+    "second_mapping": "if a write to a second mapping changes code, QEMU keeps the old translation",
+    "string_from_before": ("if a REP instruction overwrites itself, the new instruction continues"),
+    "string_over_itself": ("if a REP instruction overwrites itself, the new instruction continues"),
+    "thrown_away": "MADV_DONTNEED does not restore the bytes of the file",
+    "told_by_a_filter": "seccomp filters have no effect",
 }
 """What plain QEMU 7.2 does, by mode, where it differs from the kernel or the processor."""
 

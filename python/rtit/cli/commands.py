@@ -25,7 +25,7 @@ GROUPS = {
         "report": Command("Summarize a recording: threads, hot functions, losses", "look.report"),
         "instructions": Command("List every executed instruction", "look.instructions"),
         "branches": Command("List every branch: source and target", "look.rows"),
-        "blocks": Command("List every contiguous run of instructions", "look.rows"),
+        "blocks": Command("List every contiguous sequence of executed instructions", "look.rows"),
         "edges": Command("Count how often each branch went to each target", "look.rows"),
         "events": Command("List interrupts, transactions, PTWRITEs and power events", "look.rows"),
         "info": Command("Show the machine, settings and files of a recording", "look.info"),
@@ -50,7 +50,7 @@ GROUPS = {
     "Move recordings": {
         "pack": Command("Put a recording and the code it needs into one file", "move.pack"),
         "convert": Command(
-            "Split a recording into raw packets and maps, or join them", "move.convert"
+            "Convert a recording to raw PT and mappings, or raw PT to a recording", "move.convert"
         ),
     },
     "Intel PT internals": {

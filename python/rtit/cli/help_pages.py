@@ -37,24 +37,24 @@ RECORD_JSON = """rtit record --json FILE writes one line with one JSON object:
   file, command            the recording, and the command line
   backend, why             the back end, and why it was chosen
   exit_code                exit code of the program
-  ended, signal            how the program ended in words; the number of its signal, or null
+  ended, signal            how the program ended, in words; the number of its signal, or null
   fault                    null, or an object with ip, address and si_code
   executed_instructions, executed_branches
                            numbers of all executed instructions and branches
   traced_instructions, traced_branches
-                           numbers in the trace; null for a snapshot or if the file became full
-  partial                  whether a filter, a window, a size limit or a snapshot omitted a part
+                           numbers of instructions and branches in the trace; null for a snapshot,
+                           or if the file became full
+  partial                  whether a filter, window, size limit or snapshot left out part of the run
   threads                  number of threads
   pt_bytes                 bytes of PT in the file
   stopped                  why recording stopped early, or null
   warnings                 list of warnings, each one sentence
-perf does not count: with --backend perf, instructions, branches and threads are null."""
+With --backend perf, the numbers of instructions, branches and threads are null."""
 
 FIELDS = {
     "ip": "address of the instruction",
     "tid": "thread",
-    "time": "time in ns at the start of the run with this instruction: a lower bound (TSC "
-    "estimate)",
+    "time": "time in ns when this sequence of instructions began: an estimate, and a lower bound",
     "sym": "function, and the offset in the function",
     "asm": "disassembled instruction",
     "pid": "process",
@@ -68,7 +68,7 @@ FIELDS = {
     "earliest": "earliest time at which the instruction can have run",
     "latest": "latest time at which the instruction can have run",
     "cycles": "core cycles counted so far",
-    "freq": "core frequency in MHz; cycles per TSC tick if the recording has no clock",
+    "freq": "core frequency in MHz; if the recording has no clock, cycles per TSC tick",
     "ipc": "instructions per cycle",
     "guest_pid": "process in the virtual machine",
     "guest_tid": "thread in the virtual machine",
@@ -91,11 +91,11 @@ def format_fields_page() -> str:
     """Return the page of `rtit help fields`."""
     from rtit.views.field_names import BRANCH_FIELDS, NATIVE_FIELDS
 
-    lines = ["rtit instructions --fields LIST, fast:"]
+    lines = ["Fields of rtit instructions --fields LIST that are fast to print:"]
     lines += [f"  {name:<11} {FIELDS[name]}" for name in NATIVE_FIELDS]
-    lines += ["", "slow:"]
+    lines += ["", "Fields that are slow to print:"]
     lines += [f"  {name:<11} {text}" for name, text in FIELDS.items() if name not in NATIVE_FIELDS]
-    lines += ["", f"rtit branches --fields LIST: {', '.join(BRANCH_FIELDS)}"]
+    lines += ["", f"Fields of rtit branches --fields LIST: {', '.join(BRANCH_FIELDS)}"]
     return "\n".join(lines)
 
 

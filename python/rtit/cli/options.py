@@ -50,7 +50,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGro
         (
             "--comm",
             "NAME,...",
-            "Only threads with these names (for a renamed thread, its last name)",
+            "Only threads with these names. If a thread was renamed, give its latest name",
         ),
         ("--cpu", "N,...", "Only these CPUs"),
     ):
@@ -65,15 +65,15 @@ def add_code_selection_options(group: argparse._ArgumentGroup) -> None:
         group,
         "--range",
         "START-END",
-        "Only addresses from START up to END (hexadecimal, END excluded); may be repeated, "
-        "and combined with --function, which adds more addresses",
+        "Only addresses from START up to, but not including, END (hexadecimal); may be repeated. "
+        "With --function, rtit selects the addresses of both options",
     )
     add_value_option(
         group,
         "--time",
         "FROM,TO",
-        "Only this time span, in nanoseconds, or in seconds with a decimal point (in TSC ticks "
-        "if the recording has no clock)",
+        "Only this time span. A number is in nanoseconds, or in seconds if it has a decimal "
+        "point. If the recording has no clock, numbers are in TSC ticks",
     )
 
 
@@ -111,8 +111,8 @@ def add_dso_option(group: argparse._ArgumentGroup, default: str) -> None:
         group,
         "--dso",
         "NAME",
-        f"Only this binary, by name or path; may be repeated. all means every binary "
-        f"(default: {default})",
+        "Only the binary with this name or path; may be repeated. The NAME 'all' selects "
+        f"all binaries (default: {default})",
     )
 
 
@@ -123,8 +123,8 @@ def add_qemu_env_option(group: argparse._ActionsContainer) -> None:
         "--qemu-env",
         "QEMU_NAME[=VALUE]",
         "Set an environment variable for QEMU itself, such as QEMU_CPU=Haswell. Without VALUE, "
-        "use the value in rtit's environment. May be repeated. QEMU reads no other "
-        "QEMU_* variable; only the program sees the QEMU_* variables of rtit's environment",
+        "use the value in rtit's environment. May be repeated. QEMU itself does not read the "
+        "QEMU_* variables of rtit's environment; only the program sees them",
     )
 
 
@@ -218,27 +218,34 @@ def stream_errata(stream: Stream) -> tuple[str, ...]:
 def add_image_options(parser: CommandParser) -> None:
     """Declare the options for code: files, and with --help-all JIT code, kernels and guests."""
     group = parser.add_argument_group("Finding code")
-    add_value_option(group, "--symfs", "DIR", "Look for recorded files below DIR")
+    add_value_option(
+        group,
+        "--symfs",
+        "DIR",
+        "Look under DIR for the files (programs, libraries) that the recording names",
+    )
     add_list_option(
         group,
         "--map",
         "RECORDED=LOCAL",
-        "Read LOCAL in place of the recorded file or directory; may be repeated",
+        "Read LOCAL in place of RECORDED, a file or directory that the recording names; may be "
+        "repeated",
     )
     add_value_option(
         group, "--buildid-dir", "DIR", "Look up files by build id in DIR, such as ~/.debug"
     )
     add_flag_option(
-        group, "--debuginfod", "Download missing files and symbols from DEBUGINFOD_URLS"
+        group,
+        "--debuginfod",
+        "Download missing files and symbols from the servers in DEBUGINFOD_URLS",
     )
     group = parser.add_rare_group("JIT code")
     group.add_argument(
         "--jit",
         action="append",
         metavar="PATH",
-        help="Code of JIT compilers: a file named jit-PID.dump or perf-PID.map, or a directory "
-        "with such files; may be repeated (default: the files beside the "
-        "recording)",
+        help="A file jit-PID.dump or perf-PID.map, which a JIT compiler wrote, or a directory "
+        "with such files; may be repeated (default: such files beside the recording)",
     )
     _add_kernel_options(parser)
     _add_guest_options(parser)
@@ -253,21 +260,22 @@ def add_common_reading_options(parser: CommandParser, *, jobs: str = ONE_JOB) ->
 
 def add_max_edges_option(parser: CommandParser, *, calls: bool = False) -> None:
     """Declare --max-edges; `calls`: edges of calls are counted by caller, too."""
-    more = ". Count half as many pairs of caller and callee" if calls else ""
+    more = ". For pairs of caller and callee, the limit is N/2" if calls else ""
     add_value_option(
         parser.add_rare_group("Limits"),
         "--max-edges",
         "N",
-        "Count up to N different edges and N different runs of instructions separately, "
-        "beginning with the lowest addresses, and all others only in total (default: 524,288, plus "
-        f"1 for each 1,024 bytes of PT, at most 4,194,304){more}",
+        "Keep separate counts for at most N edges and N sequences of instructions. If there are "
+        "more, rtit keeps those with the lowest addresses, and adds up all others in one total "
+        "(default: 524,288, plus 1 for each 1,024 bytes of packets, but not more than "
+        f"4,194,304){more}",
         default=0,
         type=parse_count,
     )
 
 
 def _add_kernel_options(parser: CommandParser) -> None:
-    group = parser.add_rare_group("Kernel code (a recording with --kcore needs none of these)")
+    group = parser.add_rare_group("Kernel code (not needed for recordings of perf record --kcore)")
     add_value_option(group, "--kcore", "FILE", "Copy of /proc/kcore")
     add_value_option(
         group, "--kallsyms", "FILE", "Copy of /proc/kallsyms, which has the kernel's symbols"
@@ -287,8 +295,8 @@ def _add_guest_options(parser: CommandParser) -> None:
         group,
         "--guestmount",
         "DIR",
-        "Directory with the root file systems of virtual machines, each in a subdirectory whose "
-        "name is the process id of the machine",
+        "Directory with the root file systems of virtual machines. Each machine has a "
+        "subdirectory, whose name is the process id of the machine on the host",
     )
     add_list_option(
         group,
@@ -301,7 +309,7 @@ def _add_guest_options(parser: CommandParser) -> None:
         group,
         "--guestkallsyms",
         "FILE",
-        "Copy of a guest's /proc/kallsyms, for guests that are not below --guestmount",
+        "Copy of a guest's /proc/kallsyms, for guests without a directory under --guestmount",
         dest="guest_kallsyms",
     )
     add_value_option(
@@ -327,7 +335,7 @@ def _add_guest_options(parser: CommandParser) -> None:
         metavar="[VMCS:]OFFSET[,MULTIPLIER]",
         help="Convert the times of guests to times of the host. The TSC of a guest is OFFSET + "
         "(TSC of the host) * MULTIPLIER / 2^48. Give this option once for all guests, or "
-        "once for each VMCS; auto finds the offsets in TMA packets",
+        "once for each VMCS. With auto, rtit computes the offsets from TMA packets",
     )
 
 
@@ -483,15 +491,16 @@ def add_raw_code_options(group: argparse._ArgumentGroup) -> None:
         "--elf",
         action=_OrderedCodeOption,
         metavar="FILE[@BASE]",
-        help="Map the code of an ELF file; may be repeated; --image takes precedence",
+        help="Map the code of an ELF file; may be repeated. Where --elf and --image overlap, "
+        "rtit uses the bytes of --image",
     )
     add_value_option(
         group,
         "--start",
         "IP[,BITS[,LASTIP]]",
-        "Decode from the first byte, at this IP, in code of 64, 32 or 16 BITS, with LastIP "
-        "LASTIP. 'off' as IP means that tracing is disabled at the first byte (default: "
-        "synchronize at the first PSB)",
+        "Start decoding at the first byte. The arguments give the IP, the code width (64, 32 or "
+        "16 bits) and LastIP at that byte. If IP is 'off', tracing is disabled there (default: "
+        "start at the first PSB)",
     )
     group.add_argument(
         "--cr3",
@@ -531,8 +540,8 @@ def add_clock_and_start_options(group: argparse._ArgumentGroup) -> None:
         group,
         "--start-time",
         "TSC",
-        "A TSC value near the beginning of the trace, for the high 8 bits that TSC packets do "
-        "not have",
+        "A TSC value near the beginning of the trace. TSC packets do not have the high 8 bits of "
+        "a time; rtit takes them from this value",
     )
 
 

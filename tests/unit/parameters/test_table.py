@@ -66,8 +66,8 @@ def test_table_row_has_values_and_section(row: ParameterRow) -> None:
         ),
         (
             {"psb_plus_order": ("TSC", "PIP", "CBR", "MODE.TSX", "MODE.Exec")},
-            "psb_plus_order has each of TSC, PIP, CBR, MODE.TSX, MODE.Exec, FUP once, and VMCS or "
-            "not, not TSC, PIP, CBR, MODE.TSX, MODE.Exec",
+            "psb_plus_order has each of TSC, PIP, CBR, MODE.TSX, MODE.Exec, FUP once, and "
+            "optionally VMCS, not TSC, PIP, CBR, MODE.TSX, MODE.Exec",
         ),
         ({"cyc_counter_bits": 20}, "a CYC of 3 bytes holds 19 bits, the cycle counter has 20"),
     ],

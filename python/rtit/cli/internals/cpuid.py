@@ -25,7 +25,9 @@ _EPILOG = """Examples:
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit cpuid [options] [LEAF [SUBLEAF] [EAX=VALUE ...]]"
-    parser.description = "Explain the CPUID leaves of PT, of a processor or with given values."
+    parser.description = (
+        "Explain the CPUID leaves of PT: the values of a known processor, or values that you give."
+    )
     parser.epilog = _EPILOG
     parser.add_argument_group().add_argument(
         "words",

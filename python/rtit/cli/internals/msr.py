@@ -46,7 +46,9 @@ class WriteResult:
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit msr [options] REGISTER [VALUE...]"
-    parser.description = "Explain the value of a PT register, and whether a write of it is legal."
+    parser.description = (
+        "Explain the value of a PT register, and say whether software may write this value."
+    )
     parser.epilog = _EPILOG
     group = parser.add_argument_group()
     group.add_argument(

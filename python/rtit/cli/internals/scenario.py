@@ -21,7 +21,7 @@ _EPILOG = """Examples:
   rtit scenario my.scenario --raw trace.pt && rtit packets --raw trace.pt
 
 Exit codes: 0 if all packets are as expected, 1 if packets differ or a file is not a scenario, 2 for
-an invalid command line
+an invalid command line.
 """
 
 
@@ -29,7 +29,7 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit scenario [options] [FILE...]"
     parser.description = (
-        "Run events through the modelled trace unit, and compare packets with expected packets."
+        "Run scenarios: compare the packets of the modelled trace unit with the expected packets."
     )
     parser.epilog = _EPILOG
     parser.add_argument_group().add_argument(

@@ -19,7 +19,7 @@ _EPILOG = """Example:
   rtit verify --truth ls.truth                    # after: rtit record --truth ls.truth -- ls
 
 Exit codes: 0 if all paths are equal, 1 if a path differs or there is no path to compare, 3 if the
-recording ends early but is correct up to its end.
+recording ends early and the decoded part is equal.
 """
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--fields",
         "LIST",
         f"Comma-separated columns (default: {_DEFAULT})\n"
-        f"fast: {' '.join(NATIVE_FIELDS)}\nslow: {' '.join(DETAILED_FIELDS)}\n"
+        f"fast to print: {' '.join(NATIVE_FIELDS)}\nslow to print: {' '.join(DETAILED_FIELDS)}\n"
         "'rtit help fields' explains each",
     )
     options.add_flag_option(

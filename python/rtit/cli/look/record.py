@@ -180,9 +180,10 @@ def summary_json(recording: Recording, choice: BackendChoice, command: list[str]
 
 
 _DEFAULT_SNAPSHOT = "4M"  # as perf's for root
-_EPILOG = """The exit code is that of the program. Time is modelled (1 ns per instruction, or as
---cpi and --core-clock say), except with --backend perf. With ptrace all threads share one clock.
-With qemu each thread has a clock, which each system call sets to the latest time of all threads.
+_EPILOG = """rtit record returns the exit code of the program. Only --backend perf records real
+time. The other back ends model time: each instruction takes 1 ns, unless --cpi or --core-clock
+change that. With ptrace all threads have one common clock. With qemu each thread has its own
+clock. At each system call of a thread, rtit sets its clock to the latest time of any thread.
 
 Examples:
   rtit record -- ls -l
@@ -214,23 +215,24 @@ def add_arguments(parser: CommandParser) -> None:
         "-p",
         "--pid",
         metavar="PID,...",
-        help="Attach to running processes until they end or you press Ctrl-C. The processes "
-        "then continue unharmed, and the exit code is 0",
+        help="Attach to running processes, and record them until they end or you press Ctrl-C. "
+        "After Ctrl-C the processes continue unharmed. The exit code is 0",
     )
     group.add_argument("-q", "--quiet", action="store_true", help="Show no progress and no summary")
     options.add_value_option(
         group,
         "--json",
         "FILE",
-        "Also write the result of the recording and of the program as one JSON object ('rtit "
-        "help json'). With - write it to standard output, after the output of the program",
+        "Also write the results of the recording and of the program to FILE, as one JSON object "
+        "('rtit help json'). If FILE is -, rtit writes the object to standard output, after the "
+        "output of the program",
     )
     _add_limit_options(parser)
     _add_backend_options(parser)
     _add_rare_options(parser)
     parser.add_general_options(
-        rare="modelled time (--cpi, --core-clock), shared CPUs (--cpus), options of perf "
-        "and QEMU, and files for 'rtit verify' (--truth, --events)"
+        rare="options for modelled time and CPUs (--cpi, --core-clock, --cpus), for perf and "
+        "QEMU, and for 'rtit verify' (--truth, --events)"
     )
     parser.add_argument_group().add_argument(
         "program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS
@@ -243,33 +245,35 @@ def _add_limit_options(parser: CommandParser) -> None:
         group,
         "--filter",
         "FILTER",
-        "Trace one address range ('filter main @ ./program'), or end the trace at an address "
-        "range ('tracestop f @ ./program')",
+        "Trace only one address range ('filter main @ ./program'), or end the trace when "
+        "execution enters an address range ('tracestop f @ ./program')",
     )
     options.add_value_option(
-        group, "--start-at", "WHERE", "Start at FUNCTION[@FILE] or after N instructions"
+        group, "--start-at", "WHERE", "Start tracing at FUNCTION[@FILE] or after N instructions"
     )
     options.add_value_option(
         group,
         "--stop-at",
         "WHERE",
-        "Stop at FUNCTION[@FILE], after N instructions, or +N after the start",
+        "Stop tracing at FUNCTION[@FILE] or after N instructions; +N counts from the start of "
+        "tracing",
     )
     group.add_argument(
         "--snapshot",
         nargs="?",
         const=_DEFAULT_SNAPSHOT,
         metavar="SIZE",
-        help=f"Keep only the last SIZE bytes of each thread (default: {_DEFAULT_SNAPSHOT}). "
-        "rtit writes the snapshot when recording ends, also after a crash, and on SIGUSR2",
+        help=f"Keep only the last SIZE bytes of each thread's trace (default: "
+        f"{_DEFAULT_SNAPSHOT}). rtit writes the snapshot when recording ends, also after a crash, "
+        "and each time that rtit receives SIGUSR2",
     )
     options.add_value_option(
         group,
         "--max-size",
         "SIZE",
-        "Stop recording at this file size (512K, 64M, 1G); the program continues. Also without "
-        "this option, and except with perf, recording stops when less than 1 GiB or 5%% of the "
-        "disk is free",
+        "Stop recording when the file has this size (such as 512K, 64M or 1G); the program "
+        "continues. Except with --backend perf, recording also stops when free disk space falls "
+        "below 1 GiB or 5%% of the disk, whichever is smaller",
     )
 
 
@@ -280,31 +284,35 @@ def _add_backend_options(parser: CommandParser) -> None:
         choices=("auto", "qemu", "ptrace", "perf"),
         default="auto",
         metavar="NAME",
-        help="qemu (fast), ptrace (slow, but without the differences of QEMU), perf (PT "
-        "hardware) or auto (default: auto, which chooses qemu if it is installed)",
+        help="How to record: qemu (fast); ptrace (slow, but without the differences of QEMU); "
+        "perf (with PT hardware); auto, which selects qemu if it is installed (default: "
+        "auto)",
     )
     group.add_argument(
         "-e",
         "--event",
         default="intel_pt//u",
         metavar="EVENT",
-        help="Trace settings as in perf: intel_pt/cyc,mtc_period=3,noretcomp/u",
+        help="Settings of the trace, in the syntax of perf, such as "
+        "intel_pt/cyc,mtc_period=3,noretcomp/u",
     )
     options.add_flag_option(
-        group, "--no-aslr", "Load at fixed addresses, so that two runs are comparable"
+        group,
+        "--no-aslr",
+        "Load the program at fixed addresses, so that two runs have the same addresses",
     )
 
 
 def _add_rare_options(parser: CommandParser) -> None:
     group = parser.add_rare_group("Modelled time and CPUs")
     options.add_value_option(
-        group, "--cpi", "N", "Core cycles per instruction (default: 1)", default="1"
+        group, "--cpi", "N", "Core cycles that one instruction takes (default: 1)", default="1"
     )
     options.add_value_option(
         group,
         "--core-clock",
         "FREQUENCY",
-        "Core frequency, in steps of 100 MHz, which CBR packets report (default: 1GHz); the TSC "
+        "Core frequency, a multiple of 100 MHz, which CBR packets report (default: 1GHz). The TSC "
         "always runs at 1 GHz",
         default="1GHz",
     )
@@ -312,25 +320,28 @@ def _add_rare_options(parser: CommandParser) -> None:
         group,
         "--cpus",
         "N",
-        "Let the threads share N CPUs, each with one buffer, as when perf records whole CPUs "
-        "(only with ptrace; default: one buffer for each thread)",
+        "Run all threads on N modelled CPUs. rtit writes one buffer for each CPU, as perf does "
+        "when it records whole CPUs (only with ptrace; default: one buffer for each thread)",
         default=0,
         type=int,
     )
     group = parser.add_rare_group("Files for rtit verify")
-    options.add_value_option(group, "--truth", "FILE", "Also write the path that the tracer saw")
+    options.add_value_option(
+        group, "--truth", "FILE", "Also write to FILE the executed path, as the tracer saw it"
+    )
     group.add_argument(
         "--truth-format",
         dest="truth_form",
         choices=("hashes", "runs"),
-        help="hashes: one hash for each 2^20 instructions (default with qemu); runs: every run "
-        "of instructions, so that rtit verify can show where a decoded path diverges",
+        help="hashes: one hash for each 2^20 instructions (default with qemu); runs: the "
+        "complete path, so that rtit verify can show where a decoded path diverges",
     )
     options.add_value_option(
         group,
         "--events",
         "FILE",
-        "Also write the events of the tracer, from which the trace unit can make the packets again",
+        "Also write to FILE the events that the tracer observed. From these events the trace unit "
+        "can generate the packets again",
     )
     group = parser.add_rare_group(
         "With --backend perf (real time; not yet tried on hardware; see rtit doctor)"
@@ -342,7 +353,7 @@ def _add_rare_options(parser: CommandParser) -> None:
         "-m",
         "--mmap-pages",
         metavar="PAGES[,AUXPAGES]",
-        help="Sizes of the kernel's buffers, in the syntax of perf, such as ,64M",
+        help="Sizes of the kernel's buffers, in the syntax of perf record -m, such as ,64M",
     )
     options.add_list_option(
         group,

@@ -42,7 +42,12 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_file_argument(parser)
     group = parser.add_argument_group("Output")
     options.add_value_option(
-        group, "--top", "N", "Show N functions (default: 15)", default=15, type=options.parse_count
+        group,
+        "--top",
+        "N",
+        "Show the N functions that executed the most instructions (default: 15)",
+        default=15,
+        type=options.parse_count,
     )
     options.add_json_option(group, "Print one JSON object")
     options.add_stream_options(parser)

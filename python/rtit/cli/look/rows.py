@@ -12,9 +12,9 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 
 _DESCRIPTIONS = {
-    "branches": "List every branch and other transfer, one per line.",
-    "blocks": "List every contiguous run of executed instructions, one per line.",
-    "edges": "Count how often each branch went where, one line for each edge.",
+    "branches": "List all branches and other control transfers, one per line.",
+    "blocks": "List every contiguous sequence of executed instructions, one per line.",
+    "edges": "Count how often each branch went to each target, one line for each pair.",
     "events": "List interrupts, transactions, PTWRITEs, power events, one per line.",
 }
 _EPILOGS = {

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
 
-_EPILOG = """The count of a line is the highest count of the addresses where code of the line
-begins. A branch in the report is a conditional branch instruction, with two outcomes.
+_EPILOG = """The code of a source line may begin at several addresses. The count of the line is the
+highest count of these addresses. A branch in the report is a conditional branch instruction, which
+has two outcomes.
 
 Examples:
   rtit coverage

@@ -16,11 +16,12 @@ from rtit.errors import UsageError
 if TYPE_CHECKING:
     from rtit.trace import Trace
 
-_EPILOG = """Two builds of a program are compared by function: their paths are equal if the same
-functions ran in the same order. The counts of these functions may differ all the same.
+_EPILOG = """rtit compares two different builds of a program by function. Their paths are equal
+if the same functions ran in the same order. The instruction counts of these functions may still
+differ.
 
 Exit codes: 0 if the paths are equal, 1 if the paths differ or on failure, 2 for an invalid command
-line, 3 if the paths are equal as far as they could be decoded.
+line, 3 if a trace is incomplete but the decoded paths are equal.
 
 Examples:
   rtit diff good.data bad.data
@@ -61,7 +62,8 @@ def add_arguments(parser: CommandParser) -> None:
         "--raw",
         action="store_const",
         const=True,
-        help="A and B are files with raw PT, each of one logical processor; both ran the same code",
+        help="A and B are files with raw PT, each of one logical processor. Both processors "
+        "ran the same code",
     )
     options.add_cpu_model_option(group)
     options.add_raw_code_options(group)

@@ -39,20 +39,20 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_list_option(
         group, "--ex", "COMMAND", "Run this gdb command at the start; may be repeated"
     )
-    options.add_flag_option(group, "--batch", "Exit gdb after the commands of --ex")
+    options.add_flag_option(group, "--batch", "Exit gdb after it has run the commands of --ex")
     options.add_value_option(
         group,
         "--gdb",
         "COMMAND",
-        "The gdb to start, optionally with options (default: gdb)",
+        "The command that starts gdb, optionally with options (default: gdb)",
         default="gdb",
     )
     options.add_value_option(
         group,
         "--listen",
         "[HOST:]PORT",
-        "Start no gdb, but wait for a gdb to connect (target remote HOST:PORT); port 0 chooses "
-        "a free port",
+        "Do not start gdb. Wait until a gdb connects (target remote HOST:PORT); port 0 means any "
+        "free port",
     )
     group = parser.add_argument_group("Selection")
     options.add_value_option(

@@ -23,7 +23,8 @@ _ONE = ("bolt", "autofdo", "llvm")
 _NAMED = ("pprof", "callgrind")
 """Formats with calls, and with code outside of files; calls are followed on a CPU as a whole."""
 
-_EPILOG = """For bolt, autofdo and llvm each of several binaries has its own file FILE.NAME.
+_EPILOG = """For bolt, autofdo and llvm, rtit writes one file for each binary. If there are several
+binaries, their files are named FILE.NAME.
 
 Read the result with:
   bolt       perf2bolt -p FILE --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...

@@ -20,10 +20,11 @@ from rtit.text_escaping import escape_control_characters, format_json, read_json
 if TYPE_CHECKING:
     from rtit.counting.counted_run import CountedRun, RunVariation
 
-_EPILOG = """rtit runs a program under QEMU and counts without a trace. The counts include all
-threads and all programs that the program starts. Without QEMU rtit single-steps the program. A
-recording of the same run has the same counts. The counts of a program go to standard error, or to
-the file of -o. Only the program writes to standard output.
+_EPILOG = """rtit runs a program under QEMU and counts its instructions, without recording a trace.
+The counts include all threads of the program, and all programs that it starts. If QEMU is not
+installed, rtit single-steps the program. A recording of the same run has the same counts. rtit
+writes the counts of a program to standard error, or to the file of -o. Only the program writes to
+standard output.
 
 Examples:
   rtit stat perf.data
@@ -67,7 +68,7 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--top",
         "N",
-        "Show N functions, files or threads with --per (default: 15)",
+        "With --per, show N functions, files or threads (default: 15)",
         default=15,
         type=int,
     )
@@ -81,7 +82,10 @@ def add_arguments(parser: CommandParser) -> None:
     )
     group = parser.add_argument_group("Comparison")
     options.add_value_option(
-        group, "--baseline", "FILE", "Show the changes compared with FILE, which --json wrote"
+        group,
+        "--baseline",
+        "FILE",
+        "Compare the counts with those in FILE, which an earlier rtit stat --json wrote",
     )
     options.add_value_option(
         group,

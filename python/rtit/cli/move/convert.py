@@ -58,7 +58,8 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--maps",
         "FILE",
-        "Mappings of the process in FILE of --raw, in the format of /proc/PID/maps",
+        "Mappings of the process whose packets are in the file of --raw, in the format of "
+        "/proc/PID/maps",
     )
     options.add_value_option(
         group,

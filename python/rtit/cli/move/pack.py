@@ -15,8 +15,8 @@ _EPILOG = """Examples:
   rtit report crash.rtit.zip                      # on any machine, without other files
 
 A pack has complete files: the programs and libraries that ran, their debug files, kernel modules,
-jit-PID.dump and perf-PID.map. From the file of --kcore a pack has only the pages that ran. Check
-the content of a pack before you share it.
+jit-PID.dump and perf-PID.map. From the copy of /proc/kcore, rtit takes only the pages that ran.
+Check the content of a pack before you share it.
 """
 
 

@@ -21,12 +21,12 @@ _PAGE_HEAD = """\
 # Parameters of the trace unit
 
 The Intel SDM leaves some choices to a processor. Each choice is a parameter of the trace unit. An
-entry has the values of the parameter, the default, the section of the SDM, and the meaning. The
-command `python -m rtit.unit.parameters.page` generates this page.
+entry has the name of the parameter, the allowed values, the default, the section of the SDM, and
+the meaning. The command `python -m rtit.unit.parameters.page` generates this page.
 
-Every value of a parameter gives a legal trace of the same execution. To set a parameter, use
-`Parameters(NAME=VALUE)` in Python or `parameters NAME=VALUE` in a scenario.
-[Readings of the Intel SDM](readings.md) has the reasons for some defaults.
+With any allowed value, the trace unit writes a legal trace of the same execution. To set a
+parameter, use `Parameters(NAME=VALUE)` in Python or `parameters NAME=VALUE` in a
+scenario. [Readings of the Intel SDM](readings.md) has the reasons for some defaults.
 """
 
 
@@ -42,7 +42,8 @@ def render_parameters_page() -> str:
 def _render_parameter(row: ParameterRow) -> str:
     """Return the list item of one parameter."""
     facts = (
-        f"`{row.name}`: {row.values.words}; default: {format_default(row.default)}; {row.section}."
+        f"`{row.name}`: allowed values: {row.values.words}; "
+        f"default: {format_default(row.default)}; SDM section {row.section.replace(', ', ' and ')}."
     )
     return f"\n* {_wrap_list_text(facts)}\n\n  {_wrap_list_text(row.reason)}\n"
 

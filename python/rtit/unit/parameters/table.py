@@ -79,7 +79,7 @@ class _PermutationOf(AllowedValues):
         self, items: tuple[str, ...] | tuple[int, ...], *, optional: str | None = None
     ) -> None:
         self.items, self.optional = items, optional
-        more = f", and {optional} or not" if optional else ""
+        more = f", and optionally {optional}" if optional else ""
         self.words = f"each of {_format_items(items)} once{more}"
 
     def check(self, name: str, value: Any) -> None:
@@ -194,89 +194,96 @@ class Parameters:
     tnt_form: Literal["short", "long", "mixed"] = _packets(
         "short",
         "33.4.2.1",
-        "The trace unit collects up to 6 results for a short TNT (`short`), or up to 47 for a "
-        "long TNT (`long`). With `mixed` it collects up to 47 results, and sends up to 6 "
-        "results as a short TNT.",
+        "With `short` the trace unit collects up to 6 branch results and sends a short TNT. With "
+        "`long` it collects up to 47 branch results and sends a long TNT. With `mixed` it "
+        "collects up to 47 results, and sends a short TNT if there are at most 6.",
     )
     tnt_flush: int = _packets(
         0,
         "33.4.2.1",
-        "The trace unit sends a TNT when the TNT holds this many results. With 0 it sends a TNT "
-        "only when the TNT is full or another packet requires it. The value must not exceed the "
-        "capacity of tnt_form.",
+        "The trace unit sends a TNT when the TNT has this number of branch results. With 0 it "
+        "sends a TNT only when the TNT is full or another packet requires it. The value must not "
+        "exceed the number of results that tnt_form allows.",
         _IntegerRange(0, 47),
     )
     tnt_flush_cycles: int = _packets(
         0,
         "33.4.2.1",
-        "The trace unit also sends pending results at each multiple of this many core cycles; 0 "
-        "disables this.",
+        "The trace unit also sends a TNT with the pending branch results at each multiple of this "
+        "number of core cycles; 0 disables these TNTs.",
         _IntegerRange(0, _MAX),
     )
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = _packets(
         "shortest",
         "33.4.2.2",
-        "With `shortest` an IP has the shortest of all encodings; with `none` always the full "
-        "IP; with `sext48_only` 48 bits, sign extended, or the full IP; with `bdw` any encoding "
-        "except IPBytes 100b.",
+        "With `shortest` the trace unit selects the shortest encoding of each IP. With `none` it "
+        "always writes the full IP. With `sext48_only` it writes 48 bits, sign extended, or the "
+        "full IP. With `bdw` it selects the shortest encoding except IPBytes 100b.",
     )
     compress_after_psb: bool = _packets(
         True,
         "33.4.2.2",
-        "With True the first IP after a PSB is compressed against zero; with False it is a full "
-        "IP.",
+        "With True the trace unit compresses the first IP after a PSB against zero. With False it "
+        "writes this IP in full.",
     )
     ret_compression_depth: int = _packets(
-        64, "33.4.2.2", "Number of CALLs that RET compression remembers.", _IntegerRange(0, 64)
+        64,
+        "33.4.2.2",
+        "Number of return addresses that RET compression stores.",
+        _IntegerRange(0, 64),
     )
     modeexec_suppress: bool = _packets(
         True,
         "33.4.2.8",
-        "With True the trace unit sends no MODE.Exec at TIP.PGE if the mode equals the mode "
-        "sent last.",
+        "With True the trace unit sends no MODE.Exec at TIP.PGE if the last MODE.Exec reported "
+        "the same mode.",
     )
     filter_sequential: Literal["never", "at_boundary"] = _packets(
         "never",
         "33.2.5.3",
-        "If execution enters a FilterEn range without a branch, tracing begins at the next "
-        "taken branch or event with `never`, and immediately, with a TIP.PGE, with "
-        "`at_boundary`. If execution leaves a FilterEn range without a branch, tracing always "
-        "ends late, because no packet could report the place.",
+        "Execution may enter a FilterEn range without a branch. With `never` tracing then begins "
+        "at the next taken branch or event. With `at_boundary` it begins immediately, with a "
+        "TIP.PGE. If execution leaves a FilterEn range without a branch, tracing always ends "
+        "late, because no packet could report the place.",
     )
     tracestop_pgd_ip: Literal["target", "suppressed"] = _packets(
         "target",
         "33.2.5.3",
-        "Whether the TIP.PGD before TraceStop has the target as its payload or a suppressed IP.",
+        "With `target` the payload of the TIP.PGD before TraceStop is the branch target. With "
+        "`suppressed` the IP of this TIP.PGD is suppressed.",
     )
     tracestop_mov_cr3: Literal["in_range", "entering"] = _packets(
         "in_range",
         "33.2.5.3, 33.4.2.9",
         "With `in_range` MOV CR3 in a TraceStop range stops the trace if ContextEn is 1 "
-        "afterwards (Table 33-28). With `entering` it stops the trace only if it also changes "
-        "ContextEn to 1, because otherwise MOV CR3 is not a branch or event.",
+        "afterwards (Table 33-28). With `entering` MOV CR3 stops the trace only if it also "
+        "changes ContextEn to 1, because otherwise MOV CR3 is not a branch or event.",
     )
     modeexec_interrupt_flag: Literal["event_en", "cpuid"] = _packets(
         "event_en",
         "33.4.2.8",
-        "While EventEn is 0, bit 2 of MODE.Exec is 0 with `event_en`. With `cpuid` the bit is "
-        "RFLAGS.IF if CPUID.(14H,0):EBX[7] is 1, as Table 33-26 describes the bit. While "
-        "EventEn is 0, a change of RFLAGS.IF alone sends no packet.",
+        "The parameter sets bit 2 of MODE.Exec while EventEn is 0. With `event_en` the bit is 0. "
+        "With `cpuid` the bit is RFLAGS.IF if CPUID.(14H,0):EBX[7] is 1, as in Table 33-26. While "
+        "EventEn is 0, the trace unit sends no packet if only RFLAGS.IF changes.",
     )
     psb_on_enable_order: Literal["before_pge", "after_pge"] = _psb(
         "before_pge",
         "33.2.8.3",
-        "Position of the PSB+ that is sent when TraceEn is set. A PSB+ before TIP.PGE has no FUP.",
+        "When TraceEn is set, the trace unit sends a PSB+ before TIP.PGE (`before_pge`) or after "
+        "TIP.PGE (`after_pge`). A PSB+ before TIP.PGE has no FUP.",
     )
     psb_delay: int = _psb(
         0,
         "33.4.2.17",
-        "Number of bytes between reaching the PSB threshold and inserting the PSB.",
+        "After the byte count reaches the PSB threshold, the trace unit writes this number of "
+        "bytes before it inserts the PSB.",
         _IntegerRange(0, _MAX),
     )
     psb_extra: tuple[str, ...] = _psb(
         (),
         "33.4.2.17",
-        "Events that insert a PSB+ in addition to the byte count: setting TraceEn at any byte "
+        "The trace unit inserts a PSB+ when the byte count reaches the threshold. The trace unit "
+        "also inserts a PSB+ at the events that this parameter names: setting TraceEn at any byte "
         "count (`enable`), far transfers and events (`transfer`), MOV CR3 (`mov_cr3`), waking "
         "from a C-state, TM1, TM2 or STPCLK# (`wake`), or a change of frequency (`frequency`).",
         _SubsetOf(PSB_EVENTS),
@@ -284,18 +291,18 @@ class Parameters:
     psb_plus_order: tuple[str, ...] = _psb(
         PSB_PLUS_ORDER,
         "33.3.7",
-        "Order of the packets in a PSB+. A PSB+ has only the packets that apply. If the order "
-        "does not name VMCS, VMCS follows PIP.",
+        "Order of the packets in a PSB+. The trace unit leaves out packets that do not apply. If "
+        "the order does not name VMCS, VMCS follows PIP.",
         _PermutationOf(PSB_PLUS_ORDER, optional="VMCS"),
     )
     psb_counts_itself: bool = _psb(
-        True, "33.2.8.4, 33.4.2.17", "With True the bytes of a PSB+ count in PacketByteCnt."
+        True, "33.2.8.4, 33.4.2.17", "With True PacketByteCnt includes the bytes of a PSB+."
     )
     cyc_counter_bits: int = _cyc(
         14,
         "33.3.6.1",
-        "Width of the cycle counter. The trace unit sends a stand-alone CYC before the counter "
-        "wraps. The width must not exceed the payload of the longest CYC.",
+        "Width of the cycle counter in bits. The trace unit sends a stand-alone CYC before the "
+        "counter wraps. The width must not exceed the size of the payload of the longest CYC.",
         _IntegerRange(12, 64),
     )
     cyc_max_bytes: int = _cyc(
@@ -304,29 +311,31 @@ class Parameters:
     topa_follow: Literal["eager", "lazy"] = _output(
         "eager",
         "33.2.7.2",
-        "The trace unit follows the END entry of a ToPA table when the previous region is full "
-        "(`eager`), or when it writes the next byte (`lazy`).",
+        "When the last region of a ToPA table is full, the trace unit follows the END entry "
+        "immediately (`eager`), or only when it writes the next byte (`lazy`).",
     )
     held_bytes: int = _output(
         0,
         "33.2.7, 33.3.3",
-        "The trace unit holds back the newest bytes, up to this many, until newer bytes follow "
-        "or TraceEn is cleared. An operational error or a ToPA STOP "
-        "loses the buffered bytes.",
+        "The trace unit buffers up to this number of the newest bytes, and writes buffered bytes "
+        "to memory when newer bytes follow or TraceEn is cleared. At an operational error or a "
+        "ToPA STOP the buffered bytes are lost.",
         _IntegerRange(0, 1 << 16),
     )
     topa_cache: Literal["none", "entry", "table"] = _output(
         "entry",
         "33.2.7.2",
-        "The trace unit reads a ToPA entry again for each write (`none`), once when the entry "
-        "becomes current (`entry`), or together with the rest of its 4 KB of the table "
-        "(`table`). The trace unit does not see later changes to an entry that it has read.",
+        "With `none` the trace unit reads a ToPA entry again for each write. With `entry` it "
+        "reads a ToPA entry once, when the entry becomes current. With `table` it reads the entry "
+        "together with all other entries in the same 4 KB of the table. The trace unit does not "
+        "see later changes to an entry that it has read.",
     )
     pmi_skid: int = _output(
         0,
         "33.2.7.2",
-        "Number of bytes that are written between filling a region and signalling its PMI. If "
-        "another PMI becomes due in between, the two are one PMI.",
+        "After a region with a PMI is full, the trace unit writes this number of bytes before it "
+        "signals the PMI. If another PMI becomes due in this time, the trace unit signals only "
+        "one PMI.",
         _IntegerRange(0, _MAX),
     )
     topa_pmi_margin: int = _output(
@@ -339,37 +348,41 @@ class Parameters:
     smrr_policy: Literal["drop", "error"] = _output(
         "drop",
         "33.2.7.4",
-        "If an output region is in restricted memory, its bytes are lost (`drop`) or an "
-        "operational error occurs (`error`, Table 33-5).",
+        "If an output region is in restricted memory, the trace unit discards the bytes for this "
+        "region (`drop`) or reports an operational error (`error`, Table 33-5).",
     )
     error_latency: int = _output(
         0,
         "33.3.2.1",
-        "If setting TraceEn causes an error, STATUS.Error becomes 1 after this many core "
-        "cycles, or when TraceEn is cleared. TriggerEn is 0 immediately.",
+        "If setting TraceEn causes an error, STATUS.Error becomes 1 after this many core cycles, "
+        "or when TraceEn is cleared. TriggerEn becomes 0 immediately.",
         _IntegerRange(0, _MAX),
     )
     clear_enables_on_disable: bool = _status(
         False,
         "33.2.8.3",
-        "With True clearing TraceEn also clears ContextEn and FilterEn in IA32_RTIT_STATUS.",
+        "With True, clearing TraceEn also clears ContextEn and FilterEn in IA32_RTIT_STATUS.",
     )
     vmentry_disable_fup: bool = _system(
         False,
         "33.7",
-        "With True a VM entry that ends tracing has a FUP with its own IP before TIP.PGD (Table "
-        "33-56 row 9), although a decoder can see the instruction in the code.",
+        "With True the trace unit sends a FUP before the TIP.PGD of a VM entry that ends tracing "
+        "(Table 33-56 row 9). The FUP has the IP of the VM entry instruction. A decoder does not "
+        "need this FUP, because it can see the instruction in the code.",
     )
     failed_vmentry_packets: tuple[str, ...] = _system(
         ("CFE", "guest_pip", "host_pip"),
         "33.5.2.5",
-        "The packets of a VM entry that fails late (Table 33-54): CFE with its FUP (`CFE`), the "
-        "PIP of the guest (`guest_pip`), TSC, TMA and CBR (`trace_en`), and the PIP of the host "
-        "(`host_pip`).",
+        "The packets that the trace unit sends for a VM entry that fails late (Table 33-54): CFE "
+        "with its FUP (`CFE`), the PIP of the guest (`guest_pip`), TSC, TMA and CBR (`trace_en`), "
+        "and the PIP of the host (`host_pip`).",
         _SubsetOf(FAILED_ENTRY_PACKETS),
     )
     vmx_abort_drop: Literal["tip", "none"] = _system(
-        "tip", "33.5.2.6", "The packets that a VM exit loses if the VM exit ends in a VMX abort."
+        "tip",
+        "33.5.2.6",
+        "If a VM exit ends in a VMX abort, the TIP of the VM exit is lost (`tip`), or no "
+        "packet is lost (`none`).",
     )
     rsm_with_lbr: Literal["suspend", "shutdown"] = _system(
         "suspend",
@@ -380,8 +393,8 @@ class Parameters:
     debug_enclave: Literal["traced", "opt_in"] = _system(
         "traced",
         "33.2.9.5",
-        "PT traces all debug enclaves (`traced`), or only debug enclaves that were entered with "
-        "opt-in (`opt_in`, TCS.FLAGS.DBGOPTIN).",
+        "The trace unit traces all debug enclaves (`traced`), or only debug enclaves that were "
+        "entered with opt-in (`opt_in`, TCS.FLAGS.DBGOPTIN).",
     )
     enclave_entry_fup: Literal["always", "tip_only"] = _system(
         "always",
@@ -392,18 +405,21 @@ class Parameters:
     senter_drop: Literal["drop", "keep"] = _system(
         "drop",
         "33.2.9.6",
-        "GETSEC loses the bytes in internal buffers, and therefore the end of the trace "
-        "(`drop`), or writes these bytes to memory (`keep`).",
+        "At GETSEC the trace unit discards the bytes in its internal buffers, and therefore the "
+        "end of the trace (`drop`), or writes these bytes to memory (`keep`).",
     )
     acm_timing_packets: bool = _system(
-        True, "33.2.9.6", "With True TSC, TMA and CBR packets follow an authenticated code module."
+        True,
+        "33.2.9.6",
+        "With True the trace unit sends TSC, TMA and CBR packets after an authenticated "
+        "code module.",
     )
     deferred_tips: int = _deferred(
         0,
         "33.4.2.3",
-        "Number of TIPs of indirect JMPs and CALLs that may wait until the previous TNT is "
-        "full. With CYCEn=1 no TIP is deferred, because the chapter gives no rule for that "
-        "case.",
+        "Number of TIPs of indirect JMPs and CALLs that the trace unit may defer until the "
+        "previous TNT is full. With CYCEn=1 it defers no TIP, because the chapter gives no rule "
+        "for that case.",
         _IntegerRange(0, 64),
     )
     buffer_bytes: int = _overflow(
@@ -415,40 +431,44 @@ class Parameters:
     drain_bytes: int = _overflow(
         1,
         "33.3.8",
-        "Number of bytes that leave the internal buffer every drain_cycles.",
+        "In each period of drain_cycles core cycles, this number of bytes leaves the internal "
+        "buffer.",
         _IntegerRange(1, _MAX),
     )
     drain_cycles: int = _overflow(
         1,
         "33.3.8",
-        "Number of core cycles in which drain_bytes leave the internal buffer.",
+        "Length of the period, in core cycles, in which drain_bytes bytes leave the internal "
+        "buffer.",
         _IntegerRange(1, _MAX),
     )
     ovf_resolve: Literal["level", "explicit"] = _overflow(
         "level",
         "33.3.8",
-        "An overflow resolves when the internal buffer falls to ovf_resolve_level (`level`), or "
-        "at the event `end_overflow` (`explicit`).",
+        "With `level` an overflow resolves when the internal buffer has no more than "
+        "ovf_resolve_level bytes. With `explicit` it resolves at the event `end_overflow`.",
     )
     ovf_resolve_level: int = _overflow(
         0,
         "33.3.8",
-        "Number of bytes left in the internal buffer when an overflow resolves. The level is at "
-        "most half of buffer_bytes.",
+        "An overflow resolves when the internal buffer has no more than this number of bytes. The "
+        "value is at most half of buffer_bytes.",
         _IntegerRange(0, _MAX // 2),
     )
     ovf_cyc: Literal["threshold", "always"] = _overflow(
         "threshold",
         "33.3.6.3, 33.3.8.2",
-        "An OVF packet has a CYC if CycThresh cycles have passed since the last CYC, as any "
-        "eligible packet (`threshold`), or always (`always`).",
+        "With `threshold` a CYC precedes OVF if CycThresh cycles have passed since the last CYC. "
+        "The same rule applies to all packets that can have a CYC. With `always` a CYC always "
+        "precedes OVF.",
     )
     ovf_psb: Literal["changed", "always", "never"] = _overflow(
         "changed",
         "33.4.1",
-        "A PSB+ follows OVF and its FUP (Table 33-14) if the overflow lost a packet that "
-        "reports a change of code width, CR3, transaction or VMCS (`changed`), or always, or "
-        "never.",
+        "A PSB+ may follow OVF and its FUP (Table 33-14). With `changed` the trace unit sends "
+        "this PSB+ if the overflow lost a packet that reports a change of code width, CR3, "
+        "transaction or VMCS. With `always` the trace unit always sends this PSB+, and with "
+        "`never` the trace unit never sends this PSB+.",
     )
     tracestop_in_ovf: Literal["delayed", "dropped"] = _overflow(
         "delayed",
@@ -459,15 +479,15 @@ class Parameters:
     pad_align: int = _padding(
         1,
         "33.4.2.20",
-        "After the packets of each event the trace unit writes PADs up to a multiple of this "
-        "many bytes; 1 means no PADs.",
+        "After the packets of each event the trace unit writes PADs up to the next multiple of "
+        "this number of bytes. With 1 it writes no PADs.",
         _IntegerRange(1, 4096),
     )
     psb_guard_pad: bool = _padding(
         False,
         "33.4.2.20",
-        "With True a PAD precedes each PSB, so that the end of the previous packet does not "
-        "look like the beginning of the PSB.",
+        "With True the trace unit writes a PAD before each PSB, so that the end of the previous "
+        "packet does not look like the beginning of the PSB.",
     )
     pebs_block_order: tuple[int, ...] = _padding(
         PEBS_BLOCK_ORDER,
@@ -486,36 +506,42 @@ class Parameters:
         _IntegerRange(0, 14),
     )
     tsc_on_frequency_change: bool = _power(
-        False, "33.4.2.11", "With True a frequency change that stops no clock sends TSC and TMA."
+        False,
+        "33.4.2.11",
+        "With True the trace unit sends TSC and TMA also at a frequency change that stops "
+        "no clock.",
     )
     evd_order: Literal["qr", "rq"] = _event_trace(
         "qr",
         "33.5.2.1, 33.7",
-        "In the EVD packets of a VM exit, VMXQ precedes VMXR (`qr`, Table 33-59) or follows "
+        "Among the EVD packets of a VM exit, VMXQ precedes VMXR (`qr`, Table 33-59) or follows "
         "VMXR (`rq`, Table 33-53).",
     )
     cfe_pf_0to1: Literal["emit", "none"] = _event_trace(
         "emit",
         "33.4.2.29, 33.7",
-        "Whether a page fault that sets ContextEn has a CFE; Table 33-49 and Table 33-59 disagree.",
+        "If a page fault changes ContextEn to 1, the trace unit sends a CFE (`emit`) or no CFE "
+        "(`none`). Table 33-49 and Table 33-59 contradict each other.",
     )
     cfe_vmexit_0to1: Literal["emit", "none"] = _event_trace(
         "emit",
         "33.4.2.29, 33.7",
-        "Whether a VM exit that sets ContextEn has a CFE; Table 33-49 and Table 33-59 disagree.",
+        "If a VM exit changes ContextEn to 1, the trace unit sends a CFE (`emit`) or no CFE "
+        "(`none`). Table 33-49 and Table 33-59 contradict each other.",
     )
     modeexec_branch_nobranchen: Literal["fup_target", "omit"] = _event_trace(
         "fup_target",
         "33.4.2.8",
         "With BranchEn=0, a branch that changes RFLAGS.IF has no packet to which MODE.Exec can "
-        "bind. With `fup_target` a FUP with the target follows MODE.Exec; with `omit` neither "
-        "packet is sent.",
+        "bind. With `fup_target` a FUP with the target follows MODE.Exec; with `omit` the trace "
+        "unit sends neither packet.",
     )
     uintr_literal: Literal["full", "table"] = _event_trace(
         "full",
         "33.7",
-        "With `full` the packets of user interrupts and UIRET have targets. With `table` only "
-        "the packets in rows 26 and 27 of Table 33-55 are sent, which no decoder can follow.",
+        "With `full` the packets of user interrupts and UIRET contain the branch targets. With "
+        "`table` the trace unit sends only the packets in rows 26 and 27 of Table 33-55. No "
+        "decoder can follow such a trace.",
     )
 
     def __post_init__(self) -> None:
