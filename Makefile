@@ -9,6 +9,9 @@ DEV := $(VENV)/.dev
 BUILT := $(VENV)/.built
 TESTED := $(VENV)/.built-tests
 DOCS := $(VENV)/.docs
+# maturin installs into the virtual environment that is active: ours, not the one of the caller's shell.
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+unexport CONDA_PREFIX
 SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
 .PHONY: demo test test-all lint docs bench conformance mutants mutants-whole package miri audit qemu clean

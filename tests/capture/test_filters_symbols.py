@@ -93,7 +93,7 @@ def test_number_selects_among_functions_of_one_name(program: Path) -> None:
 
 
 def test_unknown_function_error_lists_similar_names(program: Path) -> None:
-    with pytest.raises(UsageError, match=r"no function named 'secnd'; near ones: .*second"):
+    with pytest.raises(UsageError, match=r"no function named 'secnd'; similar names: .*second"):
         resolve_filter("filter secnd", program)
     with pytest.raises(UsageError, match="put white space around names"):
         resolve_filter(f"filter main@{program}", program)

@@ -35,10 +35,12 @@ def test_missing_code_is_the_first_line_with_its_share_and_the_remedy(
     share = re.fullmatch(rf"warning: (\d+\.\d%) of the trace was not decoded: {why}", first)
     assert share
     # the ledger at the end states the rest
-    exact = re.search(r"bytes exact \((\d+\.\d%)\)", "\n".join(rest))
+    exact = re.search(r"bytes exactly \((\d+\.\d%)\)", "\n".join(rest))
     assert exact
     assert float(share[1][:-1]) + float(exact[1][:-1]) == pytest.approx(100)
-    assert second == "  say where it is:  rtit report --map /absent/program=PATH"
+    command = f"rtit report --map /absent/program=PATH {recording_without_program}"
+    assert second == f"  say where it is:  {command}"
+    assert "image: /absent/program: the file does not exist" in rest
     assert rest[0] == str(recording_without_program)
 
 

@@ -147,6 +147,23 @@ def test_similar_name_keeps_the_folder_and_is_not_the_missing_name(
     assert f"  did you mean {tmp_path / 'ab.data'}?\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["record"], ["stat"], ["record", "-q"]])
+def test_misspelt_program_suggests_a_program_of_similar_name(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, mode in (("hot", 0o755), ("hto.c", 0o644)):
+        (tmp_path / name).touch(mode)
+    assert main([*words, "--", "./hto"]) == 127
+    expected = f"rtit {words[0]}: ./hto: no such program\n  did you mean ./hot?\n"
+    assert capsys.readouterr().err == expected
+    assert main([*words, "--", "hto"]) == 127
+    assert "did you mean" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--symfs", "--buildid-dir"])
 def test_missing_folder_of_code_is_an_error(
     option: str, empty_recording: str, capsys: pytest.CaptureFixture[str]

@@ -50,6 +50,11 @@ def test_stat_fails_if_instructions_exceed_the_baseline(
     said = capfd.readouterr().err
     assert "the same in all 2 runs" in said
     assert "+0  instructions since the baseline" in said
+    assert main(["stat", "--json", "-o", f"{output}.new", "--baseline", output, "--", name]) == 0
+    assert "+0  instructions since the baseline" in capfd.readouterr().err
+    assert json.loads(Path(f"{output}.new").read_text())["counts"] == found["counts"]
+    assert main(["stat", "--json", "--baseline", output, "--", name]) == 0
+    assert json.loads(capfd.readouterr().err)["counts"] == found["counts"]
     found["counts"]["instructions"] -= 1
     Path(output).write_text(json.dumps(found))
     assert main(against) == 1

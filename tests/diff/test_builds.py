@@ -158,9 +158,15 @@ def test_extra_call_diverges_in_its_caller(built: Built, static: bool) -> None:
 def test_longer_function_has_equal_path_and_other_count(built: Built, static: bool) -> None:
     """The path by functions is equal; the counts show the function that changed."""
     flags = ["-static"] if static else []
-    found = differ(built(*flags), built(*flags, "-DLONGER"))
+    one, other = built(*flags), built(*flags, "-DLONGER")
+    found = differ(one, other)
     assert found.has_equal_paths
-    assert found.equal_instructions > 1000
+    with rtit.Trace(one) as left, rtit.Trace(other) as right:
+        counts = [trace.threads[0].counts().instructions for trace in (left, right)]
+    assert [found.equal_instructions, found.right_equal_instructions] == counts
+    assert counts[1] > counts[0] > 1000
+    text = f"{counts[0]:,} and {counts[1]:,} instructions"
+    assert f"equal by function: {text}" in "\n".join(format_difference(found))
     own = [each for each in found.functions if each.what[0][1] == "prog"]
     assert own[0].what == (("mixed", "prog"),)
     assert own[0].right > own[0].left > 0

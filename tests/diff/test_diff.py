@@ -165,6 +165,18 @@ def test_divergence_in_library_reconverges_in_program(record_each_argument: Ways
     assert max(thread.later.unmatched) < thread.later.instructions
 
 
+def test_difference_in_the_dynamic_loader_gets_a_hint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The loader copies and parses the environment."""
+    for name, value in (("one", "x"), ("other", "LD_BIND_NOW")):
+        request = RecordRequest(["/bin/true"], env={value: "1"}, output=tmp_path / name)
+        record_to_end(start_recording(request))
+    assert main(["diff", str(tmp_path / "one"), str(tmp_path / "other")]) == 1
+    hint = "  in the dynamic loader: record with --start-at main to leave it out\n"
+    assert hint in capsys.readouterr().out
+
+
 def test_early_exit_has_threads_without_counterpart(record_each_argument: Ways) -> None:
     found = differ(record_each_argument("plain"), record_each_argument("early"))
     thread = found.threads[0]
@@ -185,6 +197,7 @@ def test_diff_command_prints_text_and_json(
     printed = capsys.readouterr().out
     assert f"({line_of('if (i == 777 && flip)')})" in printed
     assert "DIFFERENT: 1 of 3 threads" in printed
+    assert "dynamic loader" not in printed
     assert main(["diff", "--json", plain, flip]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["identical"]

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import rtit
+from rtit.trace import End
 from support.doc_commands import ROOT
 
 REFERENCE = ROOT / "docs" / "reference" / "python"
@@ -65,3 +66,10 @@ def test_top_level_names_are_in_the_reference() -> None:
     documented = {id(getattr(each, name)) for each in modules for name in public_names(each)}
     for public in set(rtit.__all__) - {"__version__", "scenario"}:
         assert id(getattr(rtit, public)) in documented, public
+
+
+def test_guide_explains_every_kind_of_branch() -> None:
+    text = (ROOT / "docs" / "howto" / "python.md").read_text()
+    table = text.partition("## Kinds of branches\n")[2].partition("\n## ")[0]
+    named = re.findall(r"`([A-Z_]+)`", "".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE)))
+    assert sorted(named) == sorted(each.name for each in End)

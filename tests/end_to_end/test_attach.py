@@ -71,6 +71,23 @@ def test_ctrl_c_detaches_and_program_ends_as_natively(
     assert counts[""] >= (3000 if name == "workers" else 5)
 
 
+def test_record_pid_prints_the_process_and_how_to_end(
+    program: ProgramBuilder, tmp_path: Path
+) -> None:
+    with running_program(program("workers")) as process:
+        threads = len(thread_statuses(process.pid))
+        assert threads > 1
+        command = [*RTIT, "record", "--pid", str(process.pid)]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as recorder:
+            assert recorder.stderr is not None
+            first = recorder.stderr.readline()
+            recorder.send_signal(signal.SIGINT)
+            assert recorder.wait() == 0
+    assert first == (
+        f"rtit record: attached to {process.pid} ({threads} threads), Ctrl-C ends the recording\n"
+    )
+
+
 def test_attaching_reports_threads_that_already_run(
     program: ProgramBuilder, attach: Attacher
 ) -> None:

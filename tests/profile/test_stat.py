@@ -104,6 +104,10 @@ def test_baseline_shows_changes(
     said = capsys.readouterr().out
     assert "+10  instructions since the baseline" in said
     assert "+10  down (" in said
+    assert main(["stat", "--json", "--baseline", str(path), str(data)]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["counts"] == found["counts"]
+    assert "+10  instructions since the baseline" in printed.err
     assert against(-10, "0%") == 0
     assert against(whole // 100, "2%") == 0
     assert against(whole // 20, "2%") == 1

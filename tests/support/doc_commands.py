@@ -21,7 +21,7 @@ TEXTS = (*PAGES, *(ROOT / name for name in OTHERS))
 _CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _EXIT_CODE = re.compile(r"#.*\bexit code (\d+)$")
-_NOT_RUN = ("pip", "sudo")
+_NOT_RUN = ("pip", "python3", "sudo")
 """Commands that would change the machine."""
 _SIGPIPE = 141
 

@@ -236,7 +236,7 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunc
         end.selection, f"function number {end.selection}"
     )
     near = difflib.get_close_matches(name, symbols.names, n=5, cutoff=0.5)
-    hint = f"; near ones: {', '.join(near)}" if near else ""
+    hint = f"; similar names: {', '.join(near)}" if near else ""
     if re.search(r"[@/]", name) and "@plt" not in name:
         hint += "; put white space around names"
     raise UsageError(f"{path} has no {wanted} named {name!r}{hint}")

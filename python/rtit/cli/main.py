@@ -21,12 +21,14 @@ from rtit.errors import (
     MissingFileError,
     MissingRecordingError,
     NotPerfDataError,
+    RecordError,
     RtitError,
     UsageError,
 )
 
 _GC_THRESHOLD = 100_000
 _OTHERS = ("help", "completion")
+_PROGRAM_NOT_FOUND = 127
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -119,7 +121,7 @@ def _run_command(name: str, words: Sequence[str], *, whole_process: bool) -> int
             output.flush_output()
         return code
     except RtitError as error:
-        output.print_error(name, str(error), _suggest_next_step(error, parser))
+        output.print_error(name, str(error), _suggest_next_step(error, parser, arguments))
         return failure if error.exit_code == 1 else error.exit_code
     except OSError as error:
         if isinstance(error, BrokenPipeError) and not runs_program:
@@ -143,10 +145,15 @@ def _load_and_run(name: str, arguments: argparse.Namespace) -> int:
     return int(load_command(name).run(arguments))
 
 
-def _suggest_next_step(error: RtitError, parser: CommandParser) -> str:
+def _suggest_next_step(
+    error: RtitError, parser: CommandParser, arguments: argparse.Namespace
+) -> str:
     """Return the line below an error: a remedy, or the usage of the command."""
     if isinstance(error, MissingFileError) and (similar := _similar_file(error.filename)):
         return similar
+    if isinstance(error, RecordError) and error.exit_code == _PROGRAM_NOT_FOUND:
+        program = next(word for word in arguments.program if word != "--")
+        return _similar_file(program, executable=True) if "/" in program else error.hint
     if isinstance(error, MissingRecordingError):
         return "record one first:  rtit record -- PROGRAM"
     if isinstance(error, NotPerfDataError) and "--raw" in parser.option_names():
@@ -156,7 +163,7 @@ def _suggest_next_step(error: RtitError, parser: CommandParser) -> str:
     return error.hint
 
 
-def _similar_file(missing: object) -> str:
+def _similar_file(missing: object, *, executable: bool = False) -> str:
     """Return a question that names a file of similar name in the same folder; "" if none."""
     from difflib import get_close_matches
 
@@ -164,11 +171,17 @@ def _similar_file(missing: object) -> str:
         return ""
     path = Path(missing)
     try:
-        names = [each.name for each in path.parent.iterdir() if each.name != path.name]
+        names = [
+            each.name
+            for each in path.parent.iterdir()
+            if each.name != path.name
+            and (not executable or (each.is_file() and os.access(each, os.X_OK)))
+        ]
     except (OSError, ValueError):
         return ""
     near = get_close_matches(path.name, names, n=1)
-    return f"did you mean {path.with_name(near[0])}?" if near else ""
+    folder = missing.rpartition("/")[0]
+    return f"did you mean {f'{folder}/' if '/' in missing else ''}{near[0]}?" if near else ""
 
 
 def _set_up_process(*, runs_program: bool) -> None:

@@ -355,13 +355,14 @@ class DivergenceLog:
 
 def compare_paths(
     left: ExecutionPath, right: ExecutionPath, steps: int, min_match: int
-) -> tuple[int, FirstDivergence | None, DivergenceLog | None]:
-    """Return the number of equal instructions, the first divergence, and what follows it.
+) -> tuple[tuple[int, int], FirstDivergence | None, DivergenceLog | None]:
+    """Return the number of equal instructions of each path, the first divergence, and what follows.
 
-    The last two are None if the paths are equal. The paths reconverge where `min_match` steps are
-    equal; `steps` runs are kept after a divergence.
+    The numbers differ if functions of two builds are one step. The last two are None if the paths
+    are equal. The paths reconverge where `min_match` steps are equal; `steps` runs are kept after a
+    divergence.
     """
-    equal = 0
+    equal = [0, 0]
     before: tuple[deque[InstructionRun], deque[InstructionRun]] = (
         deque(maxlen=MAX_KEPT_RUNS),
         deque(maxlen=MAX_KEPT_RUNS),
@@ -374,20 +375,22 @@ def compare_paths(
         if same:
             instructions, runs = left.skip_steps(same)
             before[0].extend(runs)
-            before[1].extend(right.skip_steps(same)[1])
+            right_instructions, right_runs = right.skip_steps(same)
+            before[1].extend(right_runs)
             if log is None:
-                equal += instructions
+                equal[0] += instructions
+                equal[1] += right_instructions
             else:
                 log.instructions += instructions
         if same == count and count:
             continue
         after = left.peek_runs(steps), right.peek_runs(steps)
         if not any(after):
-            return equal, divergence, log
+            return (equal[0], equal[1]), divergence, log
         shared = _common_prefix_length(left, right)
         if log is None:
             divergence = FirstDivergence((list(before[0]), list(before[1])), after, shared)
-            equal += shared
+            equal = [equal[0] + shared, equal[1] + shared]
             log = DivergenceLog()
         else:
             log.instructions += shared
@@ -407,7 +410,7 @@ def compare_paths(
             log.unmatched = tuple(sum(pair) - less for pair in unmatched)  # type: ignore[assignment]
             log.whole = examined < _MAX_LOOKAHEAD and log.divergences < _MAX_DIVERGENCES
         if not log.whole:
-            return equal, divergence, log
+            return (equal[0], equal[1]), divergence, log
 
 
 def _divergence_point(
@@ -525,11 +528,13 @@ class DivergenceSide:
 
         tid, symbols = self._stream.tid, self._trace.symbols
         position = symbols.source_line(tid, time, ip)
+        symbol = symbols.lookup(tid, time, ip)
         return ListedInstruction(
             ip,
-            str(symbols.lookup(tid, time, ip)),
+            str(symbol),
             f"{PurePath(position[0]).name}:{position[1]}" if position is not None else "",
             disassemble(self._code_bytes_at(ip, time), ip),
+            PurePath(symbol.module).name,
         )
 
     def _code_bytes_at(self, ip: int, time: int) -> bytes:

@@ -93,7 +93,7 @@ def _compare_threads(
 ) -> ThreadDifference:
     if left is None or right is None:
         titles = (left.title if left else None), (right.title if right else None)
-        return ThreadDifference(*titles, 0, identical=False)
+        return ThreadDifference(*titles, 0, 0, identical=False)
     paths = (
         ExecutionPath(builds.left, left, builds, 0),
         ExecutionPath(builds.right, right, builds, 1),
@@ -102,14 +102,14 @@ def _compare_threads(
     min_match = 1 if builds.different_builds else _MIN_MATCH
     equal, divergence, log = compare_paths(*paths, steps, min_match)
     if divergence is None or log is None:
-        return ThreadDifference(left.title, right.title, equal, identical=True)
+        return ThreadDifference(left.title, right.title, *equal, identical=True)
     sides = DivergenceSide(builds.left, left), DivergenceSide(builds.right, right)
     before, left_after = sides[0].instructions_around(divergence, 0, steps)
     _, right_after = sides[1].instructions_around(divergence, 1, steps)
     return ThreadDifference(
         left.title,
         right.title,
-        equal,
+        *equal,
         identical=False,
         before=before,
         after=(left_after, right_after),

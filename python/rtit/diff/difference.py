@@ -17,12 +17,15 @@ DEFAULT_TOP = 10
 
 @dataclass(frozen=True, slots=True)
 class ListedInstruction:
-    """An executed instruction: `function+0x12`, `file.c:12` or "", Intel syntax."""
+    """An executed instruction: `function+0x12`, `file.c:12` or "", Intel syntax, and the name of
+    the mapped file or "".
+    """
 
     ip: int
     symbol: str
     source: str
     assembly: str
+    file: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,16 @@ class ComparisonAfterDivergence:
 class ThreadDifference:
     """Two threads that were compared. `left` or `right` is None if only the other recording has it.
 
-    `instructions` are equal, from the first on. At the divergence, `before` has the last of them,
-    as the left thread ran them, and `after` the first that differ, of each; none at an end.
+    The first `instructions` of the left thread equal the first `right_instructions` of the right
+    thread. These numbers differ if two builds are compared by function. At the divergence, `before`
+    has the last of them, as the left thread ran them, and `after` the first that differ, of each;
+    none at an end.
     """
 
     left: str | None
     right: str | None
     instructions: int
+    right_instructions: int
     identical: bool
     before: tuple[ListedInstruction, ...] = ()
     after: tuple[tuple[ListedInstruction, ...], tuple[ListedInstruction, ...]] = ((), ())
@@ -100,8 +106,13 @@ class Difference:
 
     @property
     def equal_instructions(self) -> int:
-        """Equal instructions of all threads, up to the first divergence of each."""
+        """Equal instructions of all left threads, up to the first divergence of each."""
         return sum(each.instructions for each in self.threads)
+
+    @property
+    def right_equal_instructions(self) -> int:
+        """Equal instructions of all right threads, up to the first divergence of each."""
+        return sum(each.right_instructions for each in self.threads)
 
 
 _MAX_DIVERGENCES = 5
@@ -133,7 +144,8 @@ def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str
     count = len(found.threads)
     if found.has_equal_paths:
         but = ", but counts differ" if has_other_counts else ""
-        yield f"{equal}{but}: {found.equal_instructions:,} instructions of {count} threads"
+        instructions = _format_pair(found.equal_instructions, found.right_equal_instructions)
+        yield f"{equal}{but}: {instructions} instructions of {count} thread{'s' * (count != 1)}"
     else:
         parted = sum(not each.identical for each in found.threads)
         yield f"DIFFERENT: {parted} of {count} threads"
@@ -155,7 +167,8 @@ def _format_thread(thread: ThreadDifference, equal: str) -> Iterator[str]:
         return
     titles = thread.left if thread.left == thread.right else f"{thread.left}, {thread.right}"
     if thread.identical:
-        yield f"{titles}: {equal}: {thread.instructions:,} instructions"
+        instructions = _format_pair(thread.instructions, thread.right_instructions)
+        yield f"{titles}: {equal}: {instructions} instructions"
         return
     last = thread.before[-1] if thread.before else None
     position = "at the beginning"
@@ -168,8 +181,24 @@ def _format_thread(thread: ThreadDifference, equal: str) -> Iterator[str]:
     for mark, steps in zip("-+", thread.after, strict=True):
         for line in _format_instructions(steps) or ["the thread has ended"]:
             yield f"  {mark} {line}"
+    if _is_in_dynamic_loader(thread):
+        yield "  in the dynamic loader: record with --start-at main to leave it out"
     if thread.later is not None:
         yield from _format_after_divergence(thread.later)
+
+
+def _format_pair(left: int, right: int) -> str:
+    return f"{left:,}" if left == right else f"{left:,} and {right:,}"
+
+
+def _is_in_dynamic_loader(thread: ThreadDifference) -> bool:
+    steps = (*thread.before[-1:], *(each for side in thread.after for each in side[:1]))
+    return any(is_dynamic_loader(each.file) for each in steps)
+
+
+def is_dynamic_loader(name: str) -> bool:
+    """Return whether the file of this name is the dynamic loader."""
+    return name.startswith(("ld-linux", "ld.so", "ld-musl"))
 
 
 def _format_after_divergence(later: ComparisonAfterDivergence) -> Iterator[str]:

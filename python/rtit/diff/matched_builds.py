@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtit.diff.difference import is_dynamic_loader
 from rtit.image import KERNEL_START, has_file
 from rtit.x86 import InstructionClass
 
@@ -236,17 +237,11 @@ class BuildMatching:
                 key = pair or file.identity
                 if pair is not None:
                     builds[row] = pair.build_of_side(side)
-                elif self.different_builds and _is_dynamic_loader(file):
+                elif self.different_builds and is_dynamic_loader(file.name):
+                    # the path of the loader depends on how other files were built
                     builds[row] = None
             keys.append(self._numbers.setdefault(key, len(self._numbers)))
         return np.array([*keys, -1], np.int64), builds
-
-
-def _is_dynamic_loader(file: RecordedFile) -> bool:
-    """Return whether the file is the dynamic loader, whose path depends on how other files were
-    built.
-    """
-    return file.name.startswith(("ld-linux", "ld.so", "ld-musl"))
 
 
 def _collect_recorded_files(trace: Trace) -> dict[tuple[str, bytes | None], RecordedFile]:

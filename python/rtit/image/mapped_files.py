@@ -479,18 +479,19 @@ def _is_pseudo_file(status: os.stat_result) -> bool:
 def _open_candidate_file(path: str, real: str, packed: PackedFile | None) -> _OpenedFile | Problem:
     from rtit._core import ElfFile
 
+    name = "the file" if real == path else real
     try:
         status = Path(real).stat()
         if not stat.S_ISREG(status.st_mode):
-            return Problem("unreadable", path, f"{real} is not a regular file")
+            return Problem("unreadable", path, f"{name} is not a regular file")
         if not status.st_size or _is_pseudo_file(status):
             # Files of /proc and similar have no size, and reading some of them blocks.
-            return Problem("unreadable", path, f"{real} is empty, or no file on a disk")
+            return Problem("unreadable", path, f"{name} is empty, or no file on a disk")
         with Path(real).open("rb") as source:
             magic = source.read(4)
         elf = ElfFile(real) if magic == b"\x7fELF" else None
     except FileNotFoundError:
-        return Problem("missing", path, f"{real} does not exist")
+        return Problem("missing", path, f"{name} does not exist")
     except OSError as error:
         return Problem("unreadable", path, f"{real}: {error.strerror}")
     except ValueError as error:  # a path with a NUL byte

@@ -123,6 +123,10 @@ def function_label(function: Function) -> str:
     return name_to_text(f"{name} ({file})" if name else file)
 
 
+PARTS_OF_COUNTS = ("taken conditional branches", "indirect jumps", "indirect calls")
+"""Counts that the preceding count includes."""
+
+
 def name_counts(
     instructions: int,
     conditional: tuple[int, int],

@@ -163,6 +163,19 @@ def test_kernel_limits_are_those_of_sysctl_and_capabilities(machine: MachineFact
     assert describe_kernel_limits() == []
 
 
+def test_doctor_reports_missing_hardware(
+    machine: MachineFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine(pmu=False, flags="fpu hypervisor")
+    assert main(["doctor"]) == 0
+    lines = {line[:21].strip(): line[23:] for line in capsys.readouterr().out.splitlines()}
+    assert lines["PT hardware"].startswith(
+        "no   not needed: rtit makes PT in software; this virtual"
+    )
+    assert lines["record --backend perf"] == "-    needs PT hardware"
+    assert lines["symbols"].startswith("yes  ")
+
+
 def test_doctor_reports_hardware(
     machine: MachineFactory, perf: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,8 +118,8 @@ def reason_for_no_hardware() -> str | None:
         return f"{name} is no Intel processor, and no other has PT"
     if "hypervisor" in flags:
         return (
-            f"{name}: a virtual machine that is not given PT; of KVM, -cpu host gives it where the "
-            "host loads kvm_intel with pt_mode=1, and rented bare-metal machines have it"
+            f"this virtual machine ({name}) has no PT; rented bare-metal machines have it, and "
+            "KVM guests with -cpu host on a host that loads kvm_intel with pt_mode=1"
         )
     if "intel_pt" not in flags:
         return (

@@ -55,16 +55,19 @@ def _check_pt_hardware() -> DoctorFinding:
     problem = reason_for_no_hardware()
     if problem is None:
         return DoctorFinding("PT hardware", True, f"the kernel offers it: /{PMU}")
-    return DoctorFinding("PT hardware", False, f"{problem}; rtit makes PT in software instead")
+    return DoctorFinding("PT hardware", False, f"not needed: rtit makes PT in software; {problem}")
 
 
 def _hardware_recording() -> DoctorFinding:
     from rtit.capture.perf.availability import (
         describe_kernel_limits,
         find_perf,
+        reason_for_no_hardware,
         reason_for_no_permission,
     )
 
+    if reason_for_no_hardware() is not None:
+        return DoctorFinding("record --backend perf", None, "needs PT hardware")
     found = find_perf()
     if isinstance(found, str):
         return DoctorFinding("record --backend perf", None, f"not here: {found}")
@@ -155,10 +158,10 @@ def _check_gdb() -> DoctorFinding:
 def _check_debug_symbols() -> DoctorFinding:
     folder = Path("/usr/lib/debug")
     has = folder.is_dir() and any(folder.iterdir())
-    text = f"{folder} has debug files" if has else "from the programs' own symbol tables"
+    text = f"of the programs themselves{f', and debug files in {folder}' if has else ''}"
     if os.environ.get("DEBUGINFOD_URLS"):
-        text += ", DEBUGINFOD_URLS is set (used with --debuginfod)"
-    return DoctorFinding("symbols", None, text)
+        text += "; DEBUGINFOD_URLS is set (used with --debuginfod)"
+    return DoctorFinding("symbols", True, text)
 
 
 _CHECKS: tuple[Callable[[], DoctorFinding], ...] = (

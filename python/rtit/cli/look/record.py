@@ -20,6 +20,7 @@ from rtit.cli.signals import ending_signals, wait_for_program
 from rtit.text_escaping import format_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from rtit.capture.backends import BackendChoice
@@ -57,6 +58,17 @@ class RecordingProgress:
         trace: TracebackType | None,
     ) -> None:
         self._line.erase_text()
+
+    def print_attached(self, pids: Sequence[int]) -> None:
+        """Print which processes are recorded, and how to end the recording."""
+        if self._quiet:
+            return
+        threads = sum(len(list(Path(f"/proc/{pid}/task").glob("*"))) for pid in pids)
+        output.print_line(
+            f"rtit record: attached to {', '.join(map(str, pids))} ({threads} "
+            f"thread{'s' * (threads != 1)}), Ctrl-C ends the recording",
+            to=self._stream,
+        )
 
     def show_if_due(self, session: RecordingSession) -> None:
         """Show the state of the recording if it is time to."""
@@ -413,6 +425,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         session, choice = start_chosen_backend(request, choice, log=log)
         with session, RecordingProgress(sys.stderr, choice, quiet=arguments.quiet) as progress:
+            if pids:
+                progress.print_attached(pids)
             wait_for_program(session, wanted, forward_first=not pids, update=progress.show_if_due)
             recording = session.finish()
             if log is not None and events is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import PurePath
@@ -25,6 +26,8 @@ _MOST = 20
 _STREAMS = 40
 _PROCESSES = 100
 """Most lines of each kind; --json has all."""
+_PER_1000 = " per 1000 instructions"
+"""PT bytes per 1000 instructions, beside the column `PT bytes`."""
 
 _EPILOG = """Examples:
   rtit report
@@ -97,7 +100,8 @@ def _print_warnings(trace: Trace, found: RecordingStatistics) -> None:
         f"warning: {share} of the trace was not decoded: the code of {path}{more} is missing "
         f"({reason})"
     )
-    output.print_line(f"  say where it is:  rtit report --map {path}=PATH")
+    command = f"rtit report --map {path}=PATH {shlex.quote(trace.path)}"
+    output.print_line(f"  say where it is:  {command}")
 
 
 def _print_report_head(
@@ -108,7 +112,8 @@ def _print_report_head(
     command = " ".join(trace.command_line)
     output.print_line(f"{trace.path}: {command}" if command else trace.path)
     for name, value in trace.facts.items():
-        output.print_line(f"  {name}: {value}")
+        label = "processor profile" if name == "profile" else name
+        output.print_line(f"  {label}: {value}")
     count = count_processes(roots)
     if count == 1:
         for ended in trace.endings:
@@ -129,19 +134,17 @@ def _print_report_head(
 
 def _print_streams(streams: Sequence[StreamStatistics]) -> None:
     output.print_line()
-    output.print_line(
-        f"{'instructions':>14} {'branches':>12} {'PT bytes':>12} {'B/1000':>8}  stream"
-    )
+    output.print_line(f"{'instructions':>14} {'branches':>12} {'PT bytes':>12} {_PER_1000}  stream")
     largest = sorted(streams, key=lambda each: -each.instructions)[:_STREAMS]
     shown = set(map(id, largest))
     for each in streams:
         if id(each) in shown:
             output.print_line(
                 f"{each.instructions:14,} {each.branches:12,} {each.pt_bytes:12,} "
-                f"{each.bytes_per_1000:8.1f}  {each.title}"
+                f"{each.bytes_per_1000:{len(_PER_1000)}.1f}  {each.title}"
             )
             for name, count in each.thread_instructions[:_STREAMS]:
-                output.print_line(f"{count:14,} {'':30}    {name}")
+                output.print_line(f"{count:14,} {'':{28 + len(_PER_1000)}}  {name}")
             _print_number_of_omitted_rows(
                 len(each.thread_instructions) - _STREAMS, "threads of this CPU"
             )
@@ -168,33 +171,31 @@ def _print_problems(trace: Trace, found: RecordingStatistics) -> None:
     for each in found.streams:
         if each.ambiguous[0]:
             times, count = each.ambiguous
-            output.print_line(
-                f"ledger: {each.title}: {times:,} times {AMBIGUOUS}: {count:,} instructions"
-            )
+            output.print_line(f"{each.title}: {times:,} times {AMBIGUOUS}: {count:,} instructions")
         for text in each.unknown_loops:
-            output.print_line(f"ledger: {each.title}: {text}")
+            output.print_line(f"{each.title}: {text}")
         _print_number_of_omitted_rows(
             len(each.unknown_loops) - _MOST, "loops of unknown repetition"
         )
         if each.unattributed:
             output.print_line(
-                f"ledger: {each.title}: {each.unattributed:,} instructions of further iterations "
+                f"{each.title}: {each.unattributed:,} instructions of further iterations "
                 "are in the total and in no function"
             )
     if found.streams and not found.has_gaps:
         whole = sum(each.pt_bytes for each in found.streams)
-        output.print_line(f"ledger: all {whole:,} bytes exact")
+        output.print_line(f"decoded: all {whole:,} bytes")
         return
     exact = [each for each in found.streams if not each.losses]
     if len(exact) > 1:
         whole = sum(each.pt_bytes for each in exact)
-        output.print_line(f"ledger: all {whole:,} bytes of {len(exact):,} streams exact")
+        output.print_line(f"decoded: all {whole:,} bytes of {len(exact):,} streams")
     for each in found.streams:
         if not each.losses and len(exact) > 1:
             continue
         share = each.exact_bytes / each.pt_bytes if each.pt_bytes else 1.0
-        part = f"{each.exact_bytes:,} of {each.pt_bytes:,} bytes exact ({share:.1%})"
-        output.print_line(f"ledger: {each.title}: {part}")
+        part = f"{each.exact_bytes:,} of {each.pt_bytes:,} bytes exactly ({share:.1%})"
+        output.print_line(f"decoded: {each.title}: {part}")
         for text in each.losses:
             output.print_line(f"  {text}")
         if len(each.losses) > _MOST:

@@ -114,7 +114,7 @@ def _format_coverage(kind: str, found: Coverage) -> Iterable[bytes]:
     from rtit.coverage.formats.blocks import afl_map, drcov_log
     from rtit.coverage.formats.cobertura import cobertura_report
     from rtit.coverage.formats.html import html_report
-    from rtit.coverage.formats.lines import lcov_report, text_report
+    from rtit.coverage.formats.lines import lcov_report, no_lines_message, text_report
     from rtit.text_escaping import escape_control_characters
 
     if kind == "drcov":
@@ -123,7 +123,7 @@ def _format_coverage(kind: str, found: Coverage) -> Iterable[bytes]:
         return [afl_map(found.files)]
     files = source_files(found)
     if not files and kind != "text":
-        output.print_error("coverage", "no file has lines of source in its DWARF")
+        output.print_error("coverage", no_lines_message(found))
     if kind == "cobertura":
         return _encode_lines(cobertura_report(files, f"rtit {__version__}"))
     writers = {"lcov": lcov_report, "html": html_report}

@@ -14,7 +14,7 @@ from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import InputError, UsageError
-from rtit.profile.stat import Stat, StoredBaseline, function_label
+from rtit.profile.stat import PARTS_OF_COUNTS, Stat, StoredBaseline, function_label
 from rtit.text_escaping import escape_control_characters, format_json, read_json_file
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for line in _format_counts(arguments, found, baseline):
             output.print_line(line)
+    if arguments.json and baseline is not None:
+        _print_changes(arguments, found, baseline)
     _print_uncounted_code(arguments, found)
     limit = arguments.fail_above
     if limit is not None and baseline is not None and _instruction_growth(found, baseline) > limit:
@@ -186,6 +188,8 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
             stream = sys.stdout if arguments.output == "-" else sys.stderr
             for line in lines:
                 output.print_line(line, to=stream)
+        if arguments.json and baseline is not None and arguments.output is not None:
+            _print_changes(arguments, found, baseline)
     for warning in dict.fromkeys(text for each in runs for text in each.warnings):
         output.print_error("stat", warning)
     _print_uncounted_code(arguments, found)
@@ -252,7 +256,7 @@ def _format_counts(
 def _format_count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
     """Return the counts, and the `top` functions, files or threads, as `per` says."""
     for name, count in found.counts.items():
-        yield f"{count:18,}  {name}"
+        yield f"{count:18,}  {'  ' * (name in PARTS_OF_COUNTS)}{name}"
     if per is None:
         return
     yield ""
@@ -297,6 +301,13 @@ def _format_changes_since_baseline(
         yield f"{new - old:+18,}  {name}: {old:,}, now {new:,}"
     if len(changed) > top:
         yield f"{'':18}  ... and {len(changed) - top:,} more"
+
+
+def _print_changes(arguments: argparse.Namespace, found: Stat, baseline: StoredBaseline) -> None:
+    """Print the changes since the baseline to standard error, beside JSON that goes elsewhere."""
+    limit, top = arguments.fail_above, arguments.top
+    for line in _format_changes_since_baseline(found, baseline, limit, top):
+        output.print_line(line, to=sys.stderr)
 
 
 def _instruction_growth(found: Stat, baseline: StoredBaseline) -> float:

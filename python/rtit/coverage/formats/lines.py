@@ -8,6 +8,7 @@ not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rtit.text_escaping import escape_control_characters
@@ -15,6 +16,17 @@ from rtit.text_escaping import escape_control_characters
 if TYPE_CHECKING:
     from rtit.coverage.file_coverage import Coverage
     from rtit.coverage.source_coverage import SourceFile
+
+
+def no_lines_message(found: Coverage) -> str:
+    """Return the reason why a report of source lines is empty, and the remedy."""
+    names = ", ".join(PurePath(each.path).name for each in found.files)
+    if not names:
+        return "no code with debug information ran"
+    return (
+        f"{names} has no debug information: compile with -g to see lines "
+        "(--format drcov works without)"
+    )
 
 
 def text_report(found: Coverage, sources: Sequence[SourceFile]) -> Iterator[str]:
@@ -25,7 +37,7 @@ def text_report(found: Coverage, sources: Sequence[SourceFile]) -> Iterator[str]
             blocks, edges = len(code.range_start), len(code.source)
             yield f"{len(code.offset):14,} {blocks:9,} {edges:9,}  {code.path}"
     if not sources:
-        yield "no file has lines of source in its DWARF"
+        yield no_lines_message(found)
         return
     yield ""
     yield f"{'lines':>15} {'':>6} {'branches':>15} {'':>6} source"
