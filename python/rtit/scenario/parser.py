@@ -242,8 +242,8 @@ class _ScenarioParser:
             plain, assigned = [], words
         items: dict[str, int] = {}
         if signature.block_items:
-            keys = [word for word in assigned if _is_block_item(word)]
-            assigned = [word for word in assigned if not _is_block_item(word)]
+            keys = [word for word in assigned if _is_field_of_packet_block(word)]
+            assigned = [word for word in assigned if not _is_field_of_packet_block(word)]
             items = parse_assignments(
                 keys, {word.partition("=")[0]: parse_number for word in keys}, name
             )
@@ -285,7 +285,7 @@ def _format_usage(name: str, signature: EventSignature) -> str:
     return f"{name} {signature.usage_text}".rstrip()
 
 
-def _is_block_item(word: str) -> bool:
+def _is_field_of_packet_block(word: str) -> bool:
     return re.match(r"(\w+:\w+|at_\w+)=", word) is not None
 
 

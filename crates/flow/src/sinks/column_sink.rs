@@ -221,7 +221,7 @@ impl<F: RowFormat> ColumnSink<F> {
             let Some(template) = self.templates.template_of_transition(transition.number) else {
                 break;
             };
-            if at + template.overwritten_rows() >= room
+            if at + template.rows_overwritten_by_copy() >= room
                 || self.format.open_run_instruction_count(&columns, at) >= MAX_RUN_INSTRUCTIONS / 2
             {
                 break;
@@ -254,7 +254,7 @@ impl<F: RowFormat> ColumnSink<F> {
             self.templates
                 .are_of_generation(transition.transition_generation())
         });
-        let overwrites = template.map(|template| template.overwritten_rows());
+        let overwrites = template.map(|template| template.rows_overwritten_by_copy());
         if is_near_limit || overwrites.is_none() && !self.should_record_template(transition) {
             transition.replay_to_sink(self);
             return true;
@@ -564,7 +564,7 @@ pub struct RowTemplate<'a, C: ColumnSet, E> {
 impl<C: ColumnSet, E> RowTemplate<'_, C, E> {
     /// The number of rows that `copy_to` overwrites.
     #[inline(always)]
-    pub(super) fn overwritten_rows(&self) -> usize {
+    pub(super) fn rows_overwritten_by_copy(&self) -> usize {
         self.blocks.len() * C::BLOCK
     }
 

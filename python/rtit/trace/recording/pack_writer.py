@@ -97,7 +97,7 @@ def _write_members(trace: Trace, writer: _LimitedZipWriter) -> PackSummary:
         _problems_by_folder(trace),
         tuple(trace.guest_processes),
     )
-    listed = contents.encode()
+    listed = contents.encode_manifest()
     writer.add_member(MANIFEST, lambda: iter((listed,)))
     found = [packed for packed in files.values() if packed.file is not None]
     return PackSummary(

@@ -73,7 +73,7 @@ class PackManifest:
     problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
     guest_processes: tuple[GuestProcess, ...] = ()
 
-    def encode(self) -> bytes:
+    def encode_manifest(self) -> bytes:
         """Return the manifest as JSON."""
         rows = [
             {
