@@ -27,6 +27,7 @@ NO_READERS = {"record", "scenario", "msr", "cpuid", "doctor", "gdb"}
 READERS = {
     "info": [],
     "report": [],
+    "calls": [],
     "packets": [],
     "instructions": ["--fields", "tid,ip,sym,dso,asm"],
     "blocks": [],
@@ -282,7 +283,7 @@ def test_failed_write_keeps_the_old_pack(
     def fail(*_: object) -> None:
         raise ImageError("no", source="x")
 
-    monkeypatch.setattr("rtit.trace.recording.packs.PackManifest.encode", fail)
+    monkeypatch.setattr("rtit.trace.recording.packs.PackManifest.encode_manifest", fail)
     assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 1
     assert output.read_text() == "older"
     assert list(tmp_path.iterdir()) == [output]
