@@ -23,6 +23,7 @@ ProgramBuilder = Callable[[str], Path]
 READING_COMMANDS = {
     "info": ["PACK"],
     "report": ["PACK"],
+    "calls": ["PACK"],
     "packets": ["PACK"],
     "instructions": ["PACK"],
     "blocks": ["PACK"],
