@@ -169,6 +169,11 @@ const MAX_FRAMES: usize = 1 << 22;
 const MAX_SUSPENDED: usize = 4096;
 const MAX_CHOICES: usize = 1 << 16;
 const MAX_LEVELS: usize = 4096;
+/// Entries and return addresses that are known; programs that generate code have no end of them.
+const MAX_KNOWN_TARGETS: usize = 1 << 22;
+/// Frames and choices are removed first at these numbers.
+const MIN_COLLECTED_FRAMES: usize = 1 << 16;
+const MIN_COLLECTED_CHOICES: usize = 1 << 12;
 const MAX_CANDIDATES: usize = 64;
 /// Frames of the current stack, and of each suspended one, that are searched for a target.
 const SEARCHED_FRAMES: usize = 4096;
@@ -210,8 +215,9 @@ pub struct CallStacks<C> {
     frames: Vec<Frame>,
     /// Frames from here on belong to the current stack alone.
     first_unshared: usize,
-    /// Number of frames at which unused ones are removed.
+    /// Numbers of frames and choices at which unused ones are removed.
     collect_at: usize,
+    collect_choices_at: usize,
     current: Link,
     /// The node of `current`.
     node: u32,
@@ -250,7 +256,8 @@ impl<C: CodeInfo> CallStacks<C> {
             executed: 0,
             frames: Vec::new(),
             first_unshared: 0,
-            collect_at: 1 << 16,
+            collect_at: MIN_COLLECTED_FRAMES,
+            collect_choices_at: MIN_COLLECTED_CHOICES,
             current: Link::Empty,
             node: NO_NODE,
             next_root: first_root,
@@ -374,8 +381,10 @@ impl<C: CodeInfo> CallStacks<C> {
         return_address: u64,
         to: u64,
     ) -> (u32, bool) {
-        self.called_entries.insert(to);
-        self.return_addresses.insert(return_address);
+        if self.return_addresses.len() < MAX_KNOWN_TARGETS {
+            self.called_entries.insert(to);
+            self.return_addresses.insert(return_address);
+        }
         let number = self.code.call_number(Some(from), to, CallKind::Call);
         let leaves_stack = self.code.role_at(from) == FunctionRole::LeavesStack;
         if let Some(cached) = self.cached_calls.get_mut(slot) {
@@ -596,7 +605,7 @@ impl<C: CodeInfo> CallStacks<C> {
 
     #[inline]
     fn push(&mut self, kind: FrameKind, return_address: u64, site: u64, entry: u64, node: u32) {
-        if self.frames.len() >= self.collect_at {
+        if self.frames.len() >= self.collect_at || self.choices.len() >= self.collect_choices_at {
             self.remove_unused_frames();
         }
         if self.frames.len() >= MAX_FRAMES {
@@ -1339,6 +1348,7 @@ impl<C: CodeInfo> CallStacks<C> {
     /// Removes the frames that no stack has, and settled choices.
     #[cold]
     fn remove_unused_frames(&mut self) {
+        self.remove_settled_choices();
         let mut keep = vec![false; self.frames.len()];
         let mut keep_link = |link: Link| {
             if let Link::Frame(at) = link {
@@ -1428,6 +1438,62 @@ impl<C: CodeInfo> CallStacks<C> {
             }
         }
         self.share_frames();
-        self.collect_at = (2 * self.frames.len()).max(1 << 16);
+        self.collect_at = (2 * self.frames.len()).max(MIN_COLLECTED_FRAMES);
+    }
+
+    /// Replaces settled choices by the stacks taken.
+    fn remove_settled_choices(&mut self) {
+        let is_settled =
+            |at: u32| (self.choices.get(at as usize)).is_some_and(|choice| !choice.is_open);
+        let mut kept = 0;
+        let mut new_indices = Vec::with_capacity(self.choices.len());
+        for choice in &self.choices {
+            new_indices.push(kept);
+            kept += u32::from(choice.is_open);
+        }
+        let new_links: Vec<Link> = (0..self.choices.len() as u32)
+            .map(|index| {
+                let mut link = Link::Choice(index);
+                while let Link::Choice(at) = link {
+                    if !is_settled(at) {
+                        return Link::Choice(new_indices.get(at as usize).copied().unwrap_or(0));
+                    }
+                    link = self.position_taken(at);
+                }
+                link
+            })
+            .collect();
+        let new_link = |link: Link| match link {
+            Link::Choice(index) => new_links
+                .get(index as usize)
+                .copied()
+                .unwrap_or(Link::Empty),
+            link => link,
+        };
+        self.current = new_link(self.current);
+        for frame in &mut self.frames {
+            frame.up = new_link(frame.up);
+        }
+        for index in self.taken_by.values_mut() {
+            if let Link::Choice(new) = new_link(Link::Choice(*index)) {
+                *index = new;
+            }
+        }
+        self.choices.retain(|choice| choice.is_open);
+        for choice in &mut self.choices {
+            choice
+                .positions
+                .iter_mut()
+                .for_each(|link| *link = new_link(*link));
+            for each in &mut choice.candidates {
+                each.result = new_link(each.result);
+            }
+            for (_, positions) in &mut choice.levels {
+                positions
+                    .iter_mut()
+                    .for_each(|link| *link = new_link(*link));
+            }
+        }
+        self.collect_choices_at = (2 * self.choices.len()).max(MIN_COLLECTED_CHOICES);
     }
 }

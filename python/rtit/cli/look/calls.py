@@ -66,6 +66,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the tree; return 3 if something could not be decoded."""
+    from rtit.trace import RootKind
     from rtit.views import call_tree as view
 
     share = _parse_share(arguments.min_share)
@@ -89,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 _print_tree(root, share, arguments.max_depth)
                 _print_notes(tree)
-        return EXIT_CODE if trace.image_problems or trace.incomplete else 0
+        has_gaps = bool((tree.root == RootKind.AFTER_LOSS).any())
+        return EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
 
 
 def _parse_share(text: str) -> float:
