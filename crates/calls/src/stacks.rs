@@ -109,8 +109,7 @@ enum FrameKind {
     Signal,
     /// A call that a signal handler put into the interrupted code.
     Injected,
-    /// A return went to the start of a function. The function that returned switches stacks if a later return of it
-    /// leaves over this marker.
+    /// Entered by a return. The function that returned switches stacks if a later return of it leaves this frame.
     Detour,
 }
 
@@ -542,14 +541,16 @@ impl<C: CodeInfo> CallStacks<C> {
         if !self.learned_switches.insert(site) {
             return;
         }
-        // The stacks that detours of this function began have no caller.
+        // The functions that this one entered by returns began stacks.
         let Some(function) = self.code.function_at(site) else {
             return;
         };
         for at in self.detours.remove(&function).unwrap_or_default() {
             if let Some(frame) = self.frames.get_mut(at as usize) {
                 frame.up = Link::Empty;
-                self.tree.unlink(frame.node);
+                let number = self.code.root_number(RootKind::NewStack, frame.entry);
+                let root = self.tree.enter_call(NO_NODE, number, CallKind::Root);
+                self.tree.relink_call(frame.node, root);
             }
         }
     }
@@ -898,14 +899,15 @@ impl<C: CodeInfo> CallStacks<C> {
             return self.start_stack(RootKind::NewStack);
         }
         if is_return {
+            let number = self.code.call_number(Some(from), to, CallKind::Tail);
+            let node = self.tree.enter_call(self.node, number, CallKind::Tail);
             let floating = self.tree.add_floating();
-            self.tree.link(floating, self.node);
-            self.share_frames();
-            self.push(FrameKind::Detour, 0, from, from, floating);
+            self.tree.link(floating, node);
+            self.push(FrameKind::Detour, 0, from, to, floating);
             if let (Link::Frame(at), Some(function)) = (self.current, self.code.function_at(from)) {
                 self.detours.entry(function).or_default().push(at);
             }
-            self.share_frames();
+            return self.share_frames();
         }
         self.tail_call(from, to);
     }
