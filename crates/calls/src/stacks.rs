@@ -109,6 +109,8 @@ enum FrameKind {
     Signal,
     /// A call that a signal handler put into the interrupted code.
     Injected,
+    /// Called by code outside of the filters. `return_address` is where that code returns to traced code.
+    Untraced,
     /// Entered by a return. The function that returned switches stacks if a later return of it leaves this frame.
     Detour,
 }
@@ -141,7 +143,10 @@ struct Frame {
 
 impl Frame {
     fn returns(&self) -> bool {
-        matches!(self.kind, FrameKind::Call | FrameKind::Injected)
+        matches!(
+            self.kind,
+            FrameKind::Call | FrameKind::Injected | FrameKind::Untraced
+        )
     }
 }
 
@@ -471,9 +476,11 @@ impl<C: CodeInfo> CallStacks<C> {
         }
     }
 
-    /// Code outside of the filters, which `next` would have followed in memory, continued at `to`.
-    pub fn reenter_filter(&mut self, next: u64, to: u64) {
-        if next == to {
+    /// The instruction before `next` left the filters, as a return or otherwise, and traced code continues at `to`.
+    pub fn reenter_filter(&mut self, is_return: bool, next: u64, to: u64) {
+        if is_return {
+            self.return_to_untraced(to);
+        } else if next == to {
             return;
         }
         let caller = self
@@ -481,10 +488,31 @@ impl<C: CodeInfo> CallStacks<C> {
             .find(|(_, frame)| frame.returns() && frame.return_address == to);
         if let Some((_, frame)) = caller {
             self.set_current(frame.up);
-        } else if self.is_entry(to) {
+        } else if self.node != NO_NODE && self.is_entry(to) {
             let number = self.code.call_number(None, to, CallKind::Untraced);
             let node = self.tree.enter_call(self.node, number, CallKind::Untraced);
-            self.push(FrameKind::Call, 0, next, to, node);
+            self.push(FrameKind::Untraced, next, next, to, node);
+        }
+    }
+
+    /// The current function returned to code outside of the filters, and traced code continues at `to`.
+    fn return_to_untraced(&mut self, to: u64) {
+        let Link::Frame(at) = self.below_tail_calls(self.current) else {
+            return;
+        };
+        match self.frame(at) {
+            Some(frame) if frame.kind == FrameKind::Untraced && frame.return_address != to => {
+                self.set_current(frame.up);
+            }
+            Some(frame) if frame.kind == FrameKind::Root => {
+                let is_called = self.is_entry(to);
+                self.start_stack(if is_called {
+                    RootKind::Start
+                } else {
+                    RootKind::Caller
+                });
+            }
+            _ => {}
         }
     }
 

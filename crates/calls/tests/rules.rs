@@ -619,6 +619,73 @@ fn exec_ends_all_stacks() {
     ]);
 }
 
+// Filters
+
+#[test]
+fn call_of_untraced_code_is_no_call() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 2);
+    thread.leave_filter("a+1", "a+2", 3);
+    thread.return_to("a+9", "main+2", 4);
+    thread.assert_paths(&[("main", 1, 5), ("main/a", 1, 5)]);
+}
+
+#[test]
+fn untraced_code_calls_traced_code_several_times_and_returns() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 2);
+    thread.leave_filter("a+1", "f", 10);
+    thread.return_to_untraced("f+9", "f", 20);
+    thread.call("f+1", "g", 30);
+    thread.return_to("g+9", "f+2", 40);
+    thread.return_to_untraced("f+9", "a+2", 3);
+    thread.return_to("a+9", "main+2", 4);
+    assert_eq!(thread.counts().unwound, 0);
+    thread.assert_paths(&[
+        ("main", 1, 5),
+        ("main/a", 1, 5),
+        ("main/a/f (Untraced)", 2, 70),
+        ("main/a/f (Untraced)/g", 1, 30),
+    ]);
+}
+
+#[test]
+fn untraced_function_entered_by_a_tail_call_returns_to_the_caller() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 2);
+    thread.leave_filter("a+5", "f", 10);
+    thread.return_to_untraced("f+9", "main+2", 4);
+    thread.assert_paths(&[
+        ("main", 1, 5),
+        ("main/a", 1, 2),
+        ("main/a/f (Untraced)", 1, 10),
+    ]);
+}
+
+#[test]
+fn function_that_an_untraced_stub_jumps_to_returns_to_the_caller() {
+    let mut thread = Thread::start("main", 1);
+    thread.leave_filter("main+1", "f", 2);
+    thread.return_to("f+9", "main+2", 3);
+    assert_eq!(thread.counts().unwound, 0);
+    thread.assert_paths(&[("main", 1, 4), ("main/f (Untraced)", 1, 2)]);
+}
+
+#[test]
+fn function_that_untraced_code_calls_several_times_is_one_root() {
+    let mut thread = Thread::start("f", 1);
+    thread.return_to_untraced("f+9", "f", 2);
+    thread.return_to_untraced("f+9", "f", 3);
+    thread.assert_paths(&[("f", 3, 6)]);
+}
+
+#[test]
+fn traced_code_after_the_return_of_the_first_function_is_its_caller() {
+    let mut thread = Thread::start("f", 1);
+    thread.return_to_untraced("f+9", "main+2", 2);
+    thread.assert_paths(&[("f", 1, 1), ("Caller: main", 1, 2)]);
+}
+
 // Properties
 
 proptest! {

@@ -151,6 +151,19 @@ impl Thread {
         self.run(to, run);
     }
 
+    /// An instruction that is no return goes to code outside of the filters.
+    pub fn leave_filter(&mut self, from: &str, back_at: &str, run: u64) {
+        let next = address(from) + 1;
+        self.stacks.reenter_filter(false, next, address(back_at));
+        self.run(back_at, run);
+    }
+
+    pub fn return_to_untraced(&mut self, from: &str, back_at: &str, run: u64) {
+        let next = address(from) + 1;
+        self.stacks.reenter_filter(true, next, address(back_at));
+        self.run(back_at, run);
+    }
+
     pub fn counts(&self) -> StackCounts {
         self.stacks.counts()
     }
@@ -202,7 +215,7 @@ impl Thread {
             13..=14 => stacks.indirect_jump(from, to),
             15 => stacks.enter_handler(from, to),
             16 => stacks.system_call_to(from, from + 1, to),
-            17 => stacks.reenter_filter(from + 1, to),
+            17 => stacks.reenter_filter(run % 2 == 0, from + 1, to),
             18 => stacks.lose_path(),
             _ => stacks.replace_program(),
         }
