@@ -63,6 +63,19 @@ fn jumps_to_code_without_a_name_and_back_stay_in_the_function() {
 }
 
 #[test]
+fn jump_back_into_a_recursive_function_stays_in_the_newest() {
+    for jump in [Thread::direct_jump, Thread::indirect_jump] {
+        let mut thread = Thread::start("main", 1);
+        thread.call("main+1", "a", 1);
+        thread.call("a+1", "a", 1);
+        jump(&mut thread, "a+5", "?+40", 2);
+        jump(&mut thread, "?+43", "a+6", 3);
+        thread.return_to("a+9", "a+2", 4);
+        thread.assert_paths(&[("main", 1, 1), ("main/a", 1, 5), ("main/a/a", 1, 6)]);
+    }
+}
+
+#[test]
 fn jump_to_code_without_a_name_that_was_called_is_a_tail_call() {
     for jump in [Thread::direct_jump, Thread::indirect_jump] {
         let mut thread = Thread::start("main", 1);
