@@ -174,6 +174,24 @@ fn return_to_an_outer_return_address_removes_all_functions_up_to_it() {
 }
 
 #[test]
+fn return_address_decides_between_calls_of_a_recursive_function() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 1);
+    thread.call("a+1", "a", 1);
+    thread.call("a+3", "a", 1);
+    thread.call("a+5", "c", 1);
+    thread.return_to("c+9", "a+2", 10);
+    assert_eq!(thread.counts().choices, 0);
+    thread.assert_paths(&[
+        ("main", 1, 1),
+        ("main/a", 1, 11),
+        ("main/a/a", 1, 1),
+        ("main/a/a/a", 1, 1),
+        ("main/a/a/a/c", 1, 1),
+    ]);
+}
+
+#[test]
 fn jump_to_an_outer_return_address_removes_all_functions_up_to_it() {
     let mut thread = thread_in_c();
     thread.indirect_jump("c+9", "a+2", 10);
@@ -552,6 +570,36 @@ fn function_that_is_left_over_a_detour_switches_stacks() {
 }
 
 #[test]
+fn stack_begun_by_a_learned_switch_has_no_caller() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 1);
+    thread.call("a+1", "coro_switch", 1);
+    thread.return_to("coro_switch+9", "f", 2);
+    thread.call("f+1", "coro_switch", 1);
+    thread.return_to("coro_switch+9", "a+2", 1);
+    thread.return_to("a+9", "main+2", 1);
+    // f is resumed by another call of a, and switches back to it
+    thread.call("main+3", "b", 1);
+    thread.call("b+1", "a", 1);
+    thread.call("a+1", "coro_switch", 1);
+    thread.return_to("coro_switch+9", "f+2", 20);
+    thread.call("f+3", "coro_switch", 1);
+    thread.return_to("coro_switch+9", "a+2", 100);
+    thread.return_to("a+9", "b+2", 1);
+    assert_eq!(thread.counts().unwound, 0);
+    thread.assert_paths(&[
+        ("main", 1, 2),
+        ("main/a", 1, 2),
+        ("main/a/coro_switch", 1, 1),
+        ("main/b", 1, 2),
+        ("main/b/a", 1, 101),
+        ("main/b/a/coro_switch", 1, 1),
+        ("NewStack: f", 1, 22),
+        ("NewStack: f/coro_switch", 2, 2),
+    ]);
+}
+
+#[test]
 fn function_entered_by_a_return_stays_below_it_unless_the_stack_is_switched() {
     let mut thread = Thread::start("main", 1);
     thread.call("main+1", "a", 1);
@@ -641,6 +689,16 @@ fn call_of_untraced_code_is_no_call() {
     thread.leave_filter("a+1", "a+2", 3);
     thread.return_to("a+9", "main+2", 4);
     thread.assert_paths(&[("main", 1, 5), ("main/a", 1, 5)]);
+}
+
+#[test]
+fn untraced_code_returns_to_the_newest_of_recursive_calls() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 1);
+    thread.call("a+1", "a", 2);
+    thread.leave_filter("a+1", "a+2", 3);
+    thread.return_to("a+9", "a+2", 4);
+    thread.assert_paths(&[("main", 1, 1), ("main/a", 1, 5), ("main/a/a", 1, 5)]);
 }
 
 #[test]
