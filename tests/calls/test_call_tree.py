@@ -24,6 +24,7 @@ import rtit
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit import Image
 from rtit.trace import CallKind, Trace
+from rtit.views.call_tree import merge_functions
 from support.recordings import require_backend
 
 FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-finstrument-functions"]
@@ -101,9 +102,10 @@ def build_instrumented(source: str) -> Path:
         pytest.skip(str(error))
 
 
-def record(program: Path, backend: str, folder: Path) -> bytes:
+def record(program: Path, backend: str, folder: Path, *options: str) -> bytes:
     """Record the program into `data`; return its standard output."""
-    words = ["record", "-q", "--backend", backend, "-o", str(folder / "data"), "--", str(program)]
+    words = ["record", "-q", "--backend", backend, "-o", str(folder / "data"), *options]
+    words += ["--", str(program)]
     ended = subprocess.run([sys.executable, "-m", "rtit", *words], capture_output=True, check=True)
     return ended.stdout
 
@@ -172,3 +174,31 @@ def test_recursion_of_a_million_levels_takes_bounded_memory(tmp_path: Path) -> N
     names = np.asarray(tree.functions)[tree.function]
     assert int(tree.calls[names == "down"].sum()) == 1_000_001
     assert tree.statistics.calls_without_node == 0
+
+
+def test_callbacks_from_code_outside_of_the_filters_are_calls_by_the_traced_function(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "sort.c"
+    source.write_text(
+        "#include <stdio.h>\n#include <stdlib.h>\n"
+        "static int compared;\n"
+        "int compare(const void *a, const void *b)\n"
+        "{ compared++; return *(const int *)a - *(const int *)b; }\n"
+        "__attribute__((noinline)) void sort(int *n) { qsort(n, 8, sizeof *n, compare); *n = 9; }\n"
+        "int main(void) {\n"
+        "    int n[8] = {3, 1, 4, 1, 5, 9, 2, 6};\n"
+        "    for (int i = 0; i < 3; i++) sort(n);\n"
+        '    printf("%d", compared);\n'
+        "}\n"
+    )
+    program = compiled("calls-sort", [str(source)], language="c", flags=["-O1"], directory=tmp_path)
+    filters = ",".join(f"filter {name} @ {program}" for name in ("main", "sort", "compare"))
+    compared = int(record(program, "ptrace", tmp_path, "--filter", filters))
+    with Trace(tmp_path / "data") as trace:
+        root = merge_functions(trace.call_tree())
+    [main] = root.children.values()
+    [sort] = main.children.values()
+    [compare] = sort.children.values()
+    assert (main.calls, sort.calls, compare.calls) == (1, 3, compared)
+    assert not compare.children

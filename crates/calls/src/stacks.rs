@@ -109,8 +109,9 @@ enum FrameKind {
     Signal,
     /// A call that a signal handler put into the interrupted code.
     Injected,
-    /// A return went to the start of a function. The function that returned switches stacks if a later return of it
-    /// leaves over this marker.
+    /// Called by code outside of the filters. `return_address` is where that code returns to traced code.
+    Untraced,
+    /// Entered by a return. The function that returned switches stacks if a later return of it leaves this frame.
     Detour,
 }
 
@@ -142,7 +143,10 @@ struct Frame {
 
 impl Frame {
     fn returns(&self) -> bool {
-        matches!(self.kind, FrameKind::Call | FrameKind::Injected)
+        matches!(
+            self.kind,
+            FrameKind::Call | FrameKind::Injected | FrameKind::Untraced
+        )
     }
 }
 
@@ -481,9 +485,11 @@ impl<C: CodeInfo> CallStacks<C> {
         }
     }
 
-    /// Code outside of the filters, which `next` would have followed in memory, continued at `to`.
-    pub fn reenter_filter(&mut self, next: u64, to: u64) {
-        if next == to {
+    /// The instruction before `next` left the filters, as a return or otherwise, and traced code continues at `to`.
+    pub fn reenter_filter(&mut self, is_return: bool, next: u64, to: u64) {
+        if is_return {
+            self.return_to_untraced(to);
+        } else if next == to {
             return;
         }
         let caller = self
@@ -491,10 +497,31 @@ impl<C: CodeInfo> CallStacks<C> {
             .find(|(_, frame)| frame.returns() && frame.return_address == to);
         if let Some((_, frame)) = caller {
             self.set_current(frame.up);
-        } else if self.is_entry(to) {
+        } else if self.node != NO_NODE && self.is_entry(to) {
             let number = self.code.call_number(None, to, CallKind::Untraced);
             let node = self.tree.enter_call(self.node, number, CallKind::Untraced);
-            self.push(FrameKind::Call, 0, next, to, node);
+            self.push(FrameKind::Untraced, next, next, to, node);
+        }
+    }
+
+    /// The current function returned to code outside of the filters, and traced code continues at `to`.
+    fn return_to_untraced(&mut self, to: u64) {
+        let Link::Frame(at) = self.below_tail_calls(self.current) else {
+            return;
+        };
+        match self.frame(at) {
+            Some(frame) if frame.kind == FrameKind::Untraced && frame.return_address != to => {
+                self.set_current(frame.up);
+            }
+            Some(frame) if frame.kind == FrameKind::Root => {
+                let is_called = self.is_entry(to);
+                self.start_stack(if is_called {
+                    RootKind::Start
+                } else {
+                    RootKind::Caller
+                });
+            }
+            _ => {}
         }
     }
 
@@ -551,14 +578,16 @@ impl<C: CodeInfo> CallStacks<C> {
         if !self.learned_switches.insert(site) {
             return;
         }
-        // The stacks that detours of this function began have no caller.
+        // The functions that this one entered by returns began stacks.
         let Some(function) = self.code.function_at(site) else {
             return;
         };
         for at in self.detours.remove(&function).unwrap_or_default() {
             if let Some(frame) = self.frames.get_mut(at as usize) {
                 frame.up = Link::Empty;
-                self.tree.unlink(frame.node);
+                let number = self.code.root_number(RootKind::NewStack, frame.entry);
+                let root = self.tree.enter_call(NO_NODE, number, CallKind::Root);
+                self.tree.relink_call(frame.node, root);
             }
         }
     }
@@ -907,14 +936,15 @@ impl<C: CodeInfo> CallStacks<C> {
             return self.start_stack(RootKind::NewStack);
         }
         if is_return {
+            let number = self.code.call_number(Some(from), to, CallKind::Tail);
+            let node = self.tree.enter_call(self.node, number, CallKind::Tail);
             let floating = self.tree.add_floating();
-            self.tree.link(floating, self.node);
-            self.share_frames();
-            self.push(FrameKind::Detour, 0, from, from, floating);
+            self.tree.link(floating, node);
+            self.push(FrameKind::Detour, 0, from, to, floating);
             if let (Link::Frame(at), Some(function)) = (self.current, self.code.function_at(from)) {
                 self.detours.entry(function).or_default().push(at);
             }
-            self.share_frames();
+            return self.share_frames();
         }
         self.tail_call(from, to);
     }

@@ -125,8 +125,10 @@ impl CallTree {
         self.links.insert(floating.into(), node);
     }
 
-    pub fn unlink(&mut self, floating: u32) {
-        self.links.remove(&u64::from(floating));
+    /// The call to the node of a floating node was one to `node`.
+    pub fn relink_call(&mut self, floating: u32, node: u32) {
+        let linked = self.links.insert(floating.into(), node);
+        self.undo_call(linked.unwrap_or(NO_NODE), NO_NODE, 0);
     }
 
     /// A call to `node` turned out to be part of `parent`, with its instructions.

@@ -262,7 +262,7 @@ enum Departure {
     /// An event before the instruction at `ip`.
     Event { ip: u64 },
     /// Tracing went off after a transfer to code outside of the filters.
-    Untraced { next: u64 },
+    Untraced { is_return: bool, next: u64 },
 }
 
 /// The sink that follows calls.
@@ -338,7 +338,7 @@ impl CallSink {
             }
             Departure::Event { ip } if ip != to => stacks.enter_handler(ip, to),
             Departure::Event { .. } => {}
-            Departure::Untraced { next } => stacks.reenter_filter(next, to),
+            Departure::Untraced { is_return, next } => stacks.reenter_filter(is_return, next, to),
         }
     }
 }
@@ -391,7 +391,10 @@ impl Sink for CallSink {
             EventKind::Disabled => {
                 if let Some(Departure::Transfer { end, next, .. }) = self.departure {
                     if !matches!(end, RunEnd::Event | RunEnd::Far) {
-                        self.departure = Some(Departure::Untraced { next });
+                        self.departure = Some(Departure::Untraced {
+                            is_return: end == RunEnd::Return,
+                            next,
+                        });
                     }
                 }
             }

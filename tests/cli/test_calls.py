@@ -1,0 +1,201 @@
+"""`rtit calls` of a recorded program whose calls are known from its source.
+
+`recursion.c` calls `down` with 63, 64, 65 and 500, and `even` with 200. `down(n)` calls itself n
+times; `even` and `odd` call each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from programs.build import build
+from rtit.cli.main import main
+from rtit.packets import encode
+from rtit.perfdata import Writer
+from support.recordings import RecordedProgram, Recorder, thread_ends
+from support.streams import SYNC
+
+DOWN_CALLS = 64 + 65 + 66 + 501
+HEADER = "         total  share           self      calls  function"
+ROW = re.compile(r" *([\d,]+) +([\d.]+)% +([\d,]+) +([\d,]+)  ( *)(.*)")
+
+
+@pytest.fixture(scope="module")
+def recursion(record: Recorder) -> RecordedProgram:
+    return record([build("recursion")])
+
+
+def print_calls(
+    recording: RecordedProgram, *options: str, capsys: pytest.CaptureFixture[str]
+) -> str:
+    capsys.readouterr()
+    assert main(["calls", str(recording.data), *options]) == 0
+    return capsys.readouterr().out
+
+
+def print_tree(
+    recording: RecordedProgram, *options: str, capsys: pytest.CaptureFixture[str]
+) -> list[tuple[int, str, int, float]]:
+    """Return the depth, function, calls and share of each row."""
+    header, *lines = print_calls(recording, *options, capsys=capsys).split("\n\n")[0].splitlines()
+    assert header == HEADER
+    rows = [ROW.fullmatch(line) for line in lines]
+    assert all(rows)
+    return [
+        (len(row[5]) // 2, row[6], int(row[4].replace(",", "")), float(row[2]))
+        for row in rows
+        if row
+    ]
+
+
+def print_json(
+    recording: RecordedProgram, *options: str, capsys: pytest.CaptureFixture[str]
+) -> list[dict[str, Any]]:
+    nodes = json.loads(print_calls(recording, "--json", *options, capsys=capsys))["nodes"]
+    assert isinstance(nodes, list)
+    return nodes
+
+
+def executed_instructions(recording: RecordedProgram) -> dict[int, int]:
+    """Return the instructions of each thread, counted while recording."""
+    return {tid: end[1] for tid, end in thread_ends(recording.truth).items()}
+
+
+def test_tree_has_the_calls_of_the_program(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = print_tree(recursion, "--min-share", "0", "--max-depth", "1000", capsys=capsys)
+    assert [row[:3] for row in rows[:3]] == [(0, "_start", 1), (1, "begin", 1), (2, "main", 1)]
+    down = [calls for _, name, calls, _ in rows if name == "down"]
+    assert len(down) == 501
+    assert down[:64] == [4] * 64
+    assert down[64:67] == [3, 2, 1]
+    assert sum(down) == DOWN_CALLS
+    below_main = {name: calls for depth, name, calls, _ in rows if depth == 3}
+    assert (below_main["down"], below_main["even"]) == (4, 1)
+    assert [name for _, name, _, _ in rows if name in ("even", "odd")] == ["even", "odd"] * 100 + [
+        "even"
+    ]
+
+
+def test_max_depth_leaves_out_deeper_calls(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = print_tree(recursion, "--max-depth", "2", capsys=capsys)
+    assert [row[:3] for row in rows] == [(0, "_start", 1), (1, "begin  (+1)", 1)]
+
+
+def test_min_share_leaves_out_smaller_functions(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = print_tree(recursion, "--min-share", "50%", capsys=capsys)
+    names = {name.partition("  (+")[0] for _, name, _, _ in rows}
+    assert names == {"_start", "begin", "main", "down"}
+    assert all(share >= 50 for *_, share in rows)
+
+
+def test_function_is_the_root_of_its_calls(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--function", "down", "--max-depth", "2")
+    rows = print_tree(recursion, *options, capsys=capsys)
+    assert [row[:3] for row in rows] == [(0, "down", 4), (1, "down  (+1)", 4)]
+    assert rows[0][3] == 100
+
+
+def test_callers_lead_from_the_function_to_the_start_of_the_program(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = print_tree(recursion, "--function", "odd", "--callers", capsys=capsys)
+    path = ["odd", "even", "main", "begin", "_start"]
+    # all recursive calls belong to the outermost
+    assert [row[:3] for row in rows] == [(depth, name, 100) for depth, name in enumerate(path)]
+
+
+def test_folded_stacks_add_up_to_the_executed_instructions(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = print_calls(recursion, "--folded", capsys=capsys).splitlines()
+    stacks = dict(line.rsplit(" ", 1) for line in lines)
+    assert len(stacks) == len(lines)
+    assert ";".join(["_start", "begin", "main", *["down"] * 501]) in stacks
+    assert [sum(map(int, stacks.values()))] == list(executed_instructions(recursion).values())
+
+
+def test_json_has_parents_first_and_adds_up_to_the_executed_instructions(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = print_json(recursion, capsys=capsys)
+    [(tid, instructions)] = executed_instructions(recursion).items()
+    assert sum(node["self"] for node in nodes) == instructions
+    totals = [node["self"] for node in nodes]
+    for row in reversed(range(len(nodes))):
+        parent = nodes[row]["parent"]
+        assert (parent is None) == (row == 0)
+        if parent is not None:
+            assert parent < row
+            totals[parent] += totals[row]
+    assert totals == [node["total"] for node in nodes]
+    assert {node["tid"] for node in nodes} == {tid}
+    assert sum(node["calls"] for node in nodes if node["function"] == "down") == DOWN_CALLS
+
+
+def test_tid_selects_the_calls_of_a_thread(
+    record: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = record([build("fork")])
+    executed = executed_instructions(recording)
+    assert len(executed) == 4
+    for tid, instructions in executed.items():
+        nodes = print_json(recording, "--tid", str(tid), capsys=capsys)
+        assert {node["tid"] for node in nodes} == {tid}
+        assert sum(node["self"] for node in nodes) == instructions
+
+
+def test_each_of_several_threads_has_a_row(
+    record: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = record([build("fork")])
+    rows = print_tree(recording, "--max-depth", "1", "--min-share", "0", capsys=capsys)
+    titles = [re.match(r"thread (\d+) ", name) for _, name, _, _ in rows]
+    assert {int(title[1]) for title in titles if title} == set(executed_instructions(recording))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--function", "dwn"], "no call of a function 'dwn'; similar names: down"),
+        (["--function", "dwn", "--callers"], "no call of a function 'dwn'; similar names: down"),
+        (["--function", "unlike"], "no call of a function 'unlike'"),
+        (["--callers"], "--callers needs --function"),
+        (["--min-share", "x"], "--min-share: not a percentage from 0 to 100: 'x'"),
+        (["--min-share", "101"], "--min-share: not a percentage from 0 to 100: '101'"),
+        (["--min-share", "nan"], "--min-share: not a percentage from 0 to 100: 'nan'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_options_give_an_error_and_the_usage(
+    recursion: RecordedProgram,
+    options: list[str],
+    error: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["calls", str(recursion.data), *options]) == 2
+    output = capsys.readouterr()
+    usage = "  usage: rtit calls [options] [FILE]      (rtit calls --help)"
+    assert output.out == ""
+    assert output.err.splitlines() == [f"rtit calls: {error}", usage]
+
+
+def test_missing_code_gives_exit_code_3(tmp_path: Path) -> None:
+    path = tmp_path / "perf.data"
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3") as writer:
+        writer.comm(7, 7, 1, "program")
+        writer.mmap2(7, 7, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/absent/program")
+        writer.auxtrace(7, 7, SYNC + encode("TNT", bits="TN"), None, 1)
+    assert main(["calls", str(path)]) == 3
