@@ -218,7 +218,7 @@ def test_unreached_boundary_gives_a_warning(
     ("start", "stop", "reason"),
     [
         ("nothing", None, "--start-at nothing: .* has no function named 'nothing'"),
-        ("mian", None, "near ones: main"),
+        ("mian", None, "similar names: main"),
         ("12x", None, "neither a number of instructions nor a function"),
         ("-5", None, "neither a number of instructions nor a function"),
         ("", None, "neither a number of instructions nor a function"),

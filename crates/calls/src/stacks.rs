@@ -168,6 +168,8 @@ struct Candidate {
     origin: Option<u32>,
 }
 
+/// Addresses of the kernel.
+const KERNEL_START: u64 = 1 << 63;
 /// Bounds of memory; programs stay far below.
 const MAX_FRAMES: usize = 1 << 22;
 const MAX_SUSPENDED: usize = 4096;
@@ -482,6 +484,31 @@ impl<C: CodeInfo> CallStacks<C> {
                 self.return_from_signal(from, frame, to);
             }
             _ => self.enter_handler(next, to),
+        }
+    }
+
+    /// The kernel continued at `to`: after the system call or at the interrupted instruction. If the kernel has entered
+    /// or left a signal handler, `to` is elsewhere in user code.
+    pub fn return_from_kernel(&mut self, to: u64) {
+        let is_interrupted = |frame: &Frame| frame.returns() || frame.kind == FrameKind::Signal;
+        let returned = self
+            .frames_below(self.current)
+            .map(|(_, frame)| frame)
+            .find(|frame| is_interrupted(frame) && frame.return_address == to);
+        if let Some(frame) = returned {
+            return self.set_current(frame.up);
+        }
+        let entry = self
+            .frames_below(self.current)
+            .map(|(_, frame)| frame)
+            .find(|frame| {
+                is_interrupted(frame)
+                    && frame.entry >= KERNEL_START
+                    && frame.return_address < KERNEL_START
+            });
+        if let Some(frame) = entry.filter(|_| to < KERNEL_START) {
+            self.set_current(frame.up);
+            self.system_call_to(frame.site, frame.return_address, to);
         }
     }
 

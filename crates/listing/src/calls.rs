@@ -18,6 +18,8 @@ const MAX_CONTEXTS: usize = 1 << 20;
 const MAX_TOTAL_DEPTH: usize = 1 << 25;
 /// Addresses whose properties are remembered.
 const MAX_KNOWN_ADDRESSES: usize = 1 << 18;
+/// Addresses of the kernel.
+const KERNEL_START: u64 = 1 << 63;
 /// No region, or no row.
 pub const NONE: u32 = u32::MAX;
 
@@ -41,6 +43,13 @@ pub struct CallEdge {
     pub kind: CallKind,
     /// Of roots.
     pub root: Option<RootKind>,
+}
+
+impl CallEdge {
+    /// Whether this stands for all edges beyond the limit.
+    fn is_beyond_limit(&self) -> bool {
+        (self.from, self.to) == (NO_SITE, NO_SITE)
+    }
 }
 
 /// An edge as it is shown: addresses when it was first taken, and the name of the called function.
@@ -74,14 +83,20 @@ pub struct CallContext {
     pub own: u64,
 }
 
+/// The calls of a thread, added up. Instructions of calls beyond a limit count for a caller.
+pub struct CallSums {
+    pub calls: Vec<CallTotal>,
+    pub contexts: Vec<CallContext>,
+    pub beyond_contexts: u64,
+    pub beyond_edges: u64,
+}
+
 /// The calls of a thread.
 pub struct ThreadCalls {
     pub edges: Vec<NamedEdge>,
     pub function_names: Vec<String>,
     pub tree: CallTree,
     pub counts: StackCounts,
-    /// Calls beyond the limit of edges, whose instructions count for a caller.
-    pub beyond_edges: u64,
 }
 
 /// What is known about an address.
@@ -102,7 +117,6 @@ struct NamedCode {
     formatter: NameFormatter,
     numbers: HashMap<CallEdge, u32>,
     max_edges: usize,
-    beyond_edges: u64,
 }
 
 impl NamedCode {
@@ -162,22 +176,15 @@ impl NamedCode {
         if let Some(&known) = self.numbers.get(&edge) {
             return known;
         }
-        if self.edges.len() >= self.max_edges {
-            self.beyond_edges += 1;
-            let unknown = CallEdge {
-                from: NO_SITE,
-                to: NO_SITE,
-                ..edge
-            };
-            if unknown != edge {
-                return self.number_of_unknown_edge(unknown);
-            }
+        if self.edges.len() < self.max_edges {
+            return self.add_edge(edge, call_site, entry);
         }
-        self.add_edge(edge, call_site, entry)
-    }
-
-    /// Returns the number that all further edges of a kind share.
-    fn number_of_unknown_edge(&mut self, edge: CallEdge) -> u32 {
+        // All further edges of a kind share a number.
+        let edge = CallEdge {
+            from: NO_SITE,
+            to: NO_SITE,
+            ..edge
+        };
         match self.numbers.get(&edge) {
             Some(&known) => known,
             None => self.add_edge(edge, 0, 0),
@@ -287,7 +294,6 @@ impl CallSink {
             formatter: NameFormatter::default(),
             numbers: HashMap::new(),
             max_edges,
-            beyond_edges: 0,
         };
         let root = if is_whole {
             RootKind::Start
@@ -312,7 +318,6 @@ impl CallSink {
             function_names: std::mem::take(&mut code.function_names),
             tree,
             counts,
-            beyond_edges: code.beyond_edges,
         }
     }
 
@@ -326,9 +331,13 @@ impl CallSink {
                 RunEnd::Return => stacks.return_to(from, to),
                 RunEnd::Jump | RunEnd::Conditional => stacks.direct_jump(from, to),
                 RunEnd::IndirectJump => stacks.indirect_jump(from, to),
+                RunEnd::Far if from >= KERNEL_START => stacks.return_from_kernel(to),
                 _ => {}
             },
             Departure::SystemCall { next, .. } if next == to => {}
+            Departure::SystemCall { from, next, .. } if to >= KERNEL_START => {
+                stacks.call(from, next, to);
+            }
             Departure::SystemCall { from, next, region } => {
                 if stacks.code.region_at(from) == region {
                     stacks.system_call_to(from, next, to);
@@ -427,8 +436,8 @@ impl ThreadCalls {
         totals
     }
 
-    /// Adds up the calls over each edge, and by context. Also returns the number of calls beyond the limit of contexts.
-    pub fn sum_by_edge(&self) -> (Vec<CallTotal>, Vec<CallContext>, u64) {
+    /// Adds up the calls over each edge, and by context.
+    pub fn sum_by_edge(&self) -> CallSums {
         let nodes = self.tree.nodes();
         let totals = self.totals();
         let mut calls: Vec<CallTotal> = self
@@ -440,6 +449,7 @@ impl ThreadCalls {
                 inclusive: 0,
             })
             .collect();
+        let mut beyond_edges = 0;
         let mut contexts = ContextBuilder::default();
         let mut active = vec![NONE; self.edges.len()];
         let mut contexts_of_nodes = vec![NONE; nodes.len()];
@@ -464,6 +474,12 @@ impl ThreadCalls {
                 }
                 continue;
             }
+            if call.edge.is_beyond_limit() && node.parent != NO_NODE {
+                beyond_edges += node.calls;
+                *context = above.unwrap_or(NONE);
+                contexts.add_own(*context, node.own);
+                continue;
+            }
             call.calls += node.calls;
             if *active == NONE {
                 *active = at;
@@ -480,7 +496,16 @@ impl ThreadCalls {
                 }
             }
         }
-        (calls, contexts.contexts, contexts.beyond)
+        let is_unused = |call: &CallTotal| call.edge.is_beyond_limit() && call.calls == 0;
+        while calls.last().is_some_and(is_unused) {
+            calls.pop();
+        }
+        CallSums {
+            calls,
+            contexts: contexts.contexts,
+            beyond_contexts: contexts.beyond,
+            beyond_edges,
+        }
     }
 }
 

@@ -14,7 +14,8 @@ pub mod table;
 
 pub use by_function::FunctionCountSink;
 pub use calls::{
-    CallContext, CallEdge, CallSink, CallSiteAddress, CallTotal, NamedEdge, ThreadCalls, NONE,
+    CallContext, CallEdge, CallSink, CallSiteAddress, CallSums, CallTotal, NamedEdge, ThreadCalls,
+    NONE,
 };
 pub use lines::{
     AddressPeriod, InstructionFilter, LineFormat, ListingColumn, ListingSink, TimeScale,

@@ -534,25 +534,26 @@ impl StreamDecoder {
         let decoder = decoder.ok_or_else(other_results_requested_error)?;
         self.decode_serially(py, decoder, false)?;
         let found = py.detach(|| decoder.sink_mut().finish());
-        let (calls, contexts, beyond) = py.detach(|| found.sum_by_edge());
-        let deep = beyond + found.counts.too_deep + found.tree.calls_without_node;
+        let sums = py.detach(|| found.sum_by_edge());
+        let (calls, contexts) = (&sums.calls, &sums.contexts);
+        let deep = sums.beyond_contexts + found.counts.too_deep + found.tree.calls_without_node;
         state.finish_decoder();
         let wide = |index: u32| match index {
             NONE => u64::MAX,
             index => index.into(),
         };
         dict_of!(py,
-            from_region: column_of_rows(&calls, |row| wide(row.edge.from.region)),
-            from_offset: column_of_rows(&calls, |row| row.edge.from.offset),
-            to_region: column_of_rows(&calls, |row| wide(row.edge.to.region)),
-            to_offset: column_of_rows(&calls, |row| row.edge.to.offset),
-            calls: column_of_rows(&calls, |row| row.calls),
-            inclusive: column_of_rows(&calls, |row| row.inclusive),
-            parent: column_of_rows(&contexts, |row| wide(row.parent)),
-            call: column_of_rows(&contexts, |row| wide(row.call)),
-            own: column_of_rows(&contexts, |row| row.own),
+            from_region: column_of_rows(calls, |row| wide(row.edge.from.region)),
+            from_offset: column_of_rows(calls, |row| row.edge.from.offset),
+            to_region: column_of_rows(calls, |row| wide(row.edge.to.region)),
+            to_offset: column_of_rows(calls, |row| row.edge.to.offset),
+            calls: column_of_rows(calls, |row| row.calls),
+            inclusive: column_of_rows(calls, |row| row.inclusive),
+            parent: column_of_rows(contexts, |row| wide(row.parent)),
+            call: column_of_rows(contexts, |row| wide(row.call)),
+            own: column_of_rows(contexts, |row| row.own),
             deep_calls: Column::from(vec![deep]),
-            calls_beyond_pairs: Column::from(vec![found.beyond_edges]),
+            calls_beyond_pairs: Column::from(vec![sums.beyond_edges]),
         )
     }
 
@@ -597,7 +598,7 @@ impl StreamDecoder {
             unknown: counts.unknown,
             choices: counts.choices,
             corrected: counts.corrected,
-            calls_without_node: counts.too_deep + found.tree.calls_without_node + found.beyond_edges,
+            calls_without_node: counts.too_deep + found.tree.calls_without_node,
         )
     }
 
