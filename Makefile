@@ -27,7 +27,7 @@ PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadfile
 # Everyday work: every property with few examples, and no slow tests. The Rust tests run beside the Python tests.
 test: $(TESTED)
 	@echo 'cargo test --profile tests --workspace --exclude rtit-python --quiet &'
-	@cargo test --profile tests --workspace --exclude rtit-python --quiet >$(VENV)/tests.log 2>&1 & beside=$$!; \
+	@PROPTEST_CASES=64 cargo test --profile tests --workspace --exclude rtit-python --quiet >$(VENV)/tests.log 2>&1 & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null' INT TERM; \
 	echo '$(PYTEST)'; $(PYTEST); code=$$?; \
 	wait $$beside || { code=$$?; cat $(VENV)/tests.log; echo 'cargo test failed'; }; \
@@ -36,6 +36,7 @@ test: $(TESTED)
 # Also the slow tests, and every property with all its examples.
 test-all: test
 	$(PYTEST) -m 'slow or hypothesis' --hypothesis-profile=full
+	RTIT_ALL_EXAMPLES=1 cargo test --profile tests --workspace --exclude rtit-python --quiet
 
 lint: $(DEV)
 	$(BIN)/ruff check .

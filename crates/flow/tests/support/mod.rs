@@ -3,6 +3,15 @@
 use rtit_flow::{StreamWindow, TransitionLimits, WindowSource};
 use rtit_packet::find_psb;
 
+/// The number of examples that a property test runs: a fifth of them in everyday work.
+#[allow(dead_code)] // not in all tests
+pub fn examples(all: u32) -> u32 {
+    match std::env::var_os("RTIT_ALL_EXAMPLES") {
+        Some(_) => all,
+        None => all / 5,
+    }
+}
+
 /// PSB, MODE.Exec for 64-bit code, FUP with this IP if there is one, PSBEND.
 pub fn psb_plus(ip: Option<u64>) -> Vec<u8> {
     let mut bytes = [0x02, 0x82].repeat(8);

@@ -15,7 +15,7 @@ use support::psb_plus;
 
 fn proptest_config(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases,
+        cases: support::examples(cases),
         failure_persistence: None,
         ..ProptestConfig::default()
     }
