@@ -12,7 +12,7 @@ from differential.grammar import (
 )
 from differential.oracles import libipt
 
-STREAMS = 30_000
+STREAMS = 10_000
 
 
 @pytest.fixture(scope="module")

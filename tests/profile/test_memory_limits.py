@@ -34,6 +34,6 @@ def test_deep_calling_contexts_take_bounded_memory(tmp_path: Path) -> None:
     small.mkdir()
     words = ["profile", "--for", "pprof", "-o", str(tmp_path / "out")]
     main([*words, str(write_oversized(small, "deep", 1 << 10))])
-    path = write_oversized(tmp_path, "deep", 1 << 18)
+    path = write_oversized(tmp_path, "deep", 1 << 17)
     with assert_peak_memory(120):
         main([*words, str(path)])
