@@ -27,7 +27,8 @@ PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadfile
 # Everyday work: every property with few examples, and no slow tests. The Rust tests run beside the Python tests.
 test: $(TESTED)
 	@echo 'cargo test --profile tests --workspace --exclude rtit-python --quiet &'
-	@PROPTEST_CASES=64 cargo test --profile tests --workspace --exclude rtit-python --quiet >$(VENV)/tests.log 2>&1 & beside=$$!; \
+	@PROPTEST_CASES=64 \
+	cargo test --profile tests --workspace --exclude rtit-python --quiet >$(VENV)/tests.log 2>&1 & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null' INT TERM; \
 	echo '$(PYTEST)'; $(PYTEST); code=$$?; \
 	wait $$beside || { code=$$?; cat $(VENV)/tests.log; echo 'cargo test failed'; }; \

@@ -454,7 +454,11 @@ fn interpreter_results(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: support::examples(600), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: support::examples(600),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn reused_decoder_over_changed_code_equals_a_new_one(
