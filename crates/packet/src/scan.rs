@@ -8,9 +8,9 @@ use crate::read::{parse_short_tnt, read_packet, ItemSize};
 
 /// Reads one packet after the other and knows whether it is between BBP and BEP (section 33.4.1.1).
 ///
-/// Every call of [`next`](PacketScanner::next) that gives a packet moves on. An error is given once, with the scanner still
-/// at the bad packet; after it `next` gives `None` until [`seek_next_psb`](PacketScanner::seek_next_psb) or
-/// [`seek_to`](PacketScanner::seek_to).
+/// Every call of [`next`](PacketScanner::next) that gives a packet moves on. An error is given once, with the
+/// scanner still at the bad packet; after it `next` gives `None` until
+/// [`seek_next_psb`](PacketScanner::seek_next_psb) or [`seek_to`](PacketScanner::seek_to).
 #[derive(Clone, Debug)]
 pub struct PacketScanner<'a> {
     data: &'a [u8],

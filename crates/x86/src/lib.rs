@@ -8,8 +8,9 @@
 //!
 //! [`decode`] is the only entry, beside [`format_instruction`] for text. It tries three decoders, from fast to
 //! complete: `table_decoder` knows the common instructions; `apx` the encodings that iced-x86 lacks (REX2 prefixes,
-//! JMPABS); `iced_decoder` the rest. The class comes from iced-x86's `Code`, not from its `FlowControl`, which does not separate
-//! far transfers, SYSCALL and VM entries from near calls and returns, as PT does (section 33.2.1, Table 33-1).
+//! JMPABS); `iced_decoder` the rest. The class comes from iced-x86's `Code`, not from its `FlowControl`, which does
+//! not separate far transfers, SYSCALL and VM entries from near calls and returns, as PT does (section 33.2.1,
+//! Table 33-1).
 
 #![forbid(unsafe_code)]
 
