@@ -43,7 +43,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A packet as `PacketColumns` has it, and whether bytes that are none come behind it.
+/// A packet with the fields of `PacketColumns`, and whether bytes that are no packet follow it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Packet {
     kind: Kind,

@@ -6,6 +6,8 @@ surrogates, so names are compared with names, never with text. `name_to_text` co
 text, the same in any locale; `text_to_name` converts it back. Names of functions are text: UTF-8,
 with U+FFFD for invalid bytes.
 
+`similar_names_hint` completes errors about unknown names.
+
 All output is text without control characters (`escape_control_characters`), so it cannot control a
 terminal.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _SURROGATE_BASE = 0xDC00
@@ -111,3 +113,11 @@ def _escape_character(character: str) -> str:
 
 def _is_utf8(encoding: str) -> bool:
     return encoding == "utf-8" or codecs.lookup(encoding).name == "utf-8"
+
+
+def similar_names_hint(name: str, names: Iterable[str]) -> str:
+    """Return "; similar names: ..." to append to an error, or "" if no name is similar."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(names), n=5, cutoff=0.5)
+    return f"; similar names: {', '.join(near)}" if near else ""

@@ -1,4 +1,4 @@
-"""`rtit calls` of a recorded program whose calls are known from its source.
+"""`rtit calls` shows the calls that the source of the recorded program makes.
 
 `recursion.c` calls `down` with 63, 64, 65 and 500, and `even` with 200. `down(n)` calls itself n
 times; `even` and `odd` call each other.

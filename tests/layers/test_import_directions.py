@@ -52,7 +52,7 @@ CRATES = {
     "truth": "",
     "unit": "packet events",
     "flow": "packet x86 image",
-    "calls": "",
+    "calls": "flow",
     "listing": "x86 image flow calls",
     "tracer": "events x86 truth",
     "qemu": "events x86 truth unit",

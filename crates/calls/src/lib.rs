@@ -20,9 +20,8 @@
 
 #![forbid(unsafe_code)]
 
-mod hash;
 mod stacks;
 mod tree;
 
-pub use stacks::{CallStacks, CodeInfo, FunctionRole, RootKind, StackCounts};
+pub use stacks::{CallStacks, CodeInfo, FunctionRole, RootKind, StackCounts, KERNEL_START};
 pub use tree::{CallKind, CallTree, Node, NO_NODE};

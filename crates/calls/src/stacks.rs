@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::hash::{AddressMap, AddressSet};
+use rtit_flow::{AddressMap, AddressSet};
+
 use crate::tree::{CallKind, CallTree, NO_NODE};
 
 /// Facts about code. Answers may change when code is mapped or unmapped.
@@ -72,7 +73,7 @@ pub enum RootKind {
     Start = 0,
     /// The first function of a new stack: a coroutine, a goroutine, the scheduler's stack.
     NewStack = 1,
-    /// The caller of a function whose entry was not seen.
+    /// Code that a function returned to. The call of that function is not in the trace.
     Caller = 2,
     /// Code that follows lost packets.
     AfterLoss = 3,
@@ -168,8 +169,8 @@ struct Candidate {
     origin: Option<u32>,
 }
 
-/// Addresses of the kernel.
-const KERNEL_START: u64 = 1 << 63;
+/// The first address of the kernel's half.
+pub const KERNEL_START: u64 = 1 << 63;
 /// Bounds of memory; programs stay far below.
 const MAX_FRAMES: usize = 1 << 22;
 const MAX_SUSPENDED: usize = 4096;

@@ -1,6 +1,6 @@
 //! The call tree: one node for each distinct path of calls.
 
-use crate::hash::{AddressMap, PairMap};
+use rtit_flow::AddressMap;
 
 /// No node.
 pub const NO_NODE: u32 = u32::MAX;
@@ -27,7 +27,7 @@ pub enum CallKind {
 pub struct Node {
     /// The node of the caller; `NO_NODE` for roots. It has a smaller index in the finished tree.
     pub parent: u32,
-    /// The call site and the function, as a number of the caller of this crate.
+    /// The number of the call site and function, from `CodeInfo`.
     pub call: u32,
     pub kind: CallKind,
     pub calls: u64,
@@ -43,8 +43,9 @@ const MAX_NODES: usize = 1 << 22;
 #[derive(Debug, Default)]
 pub struct CallTree {
     nodes: Vec<Node>,
-    children: PairMap<u32>,
-    /// Floating nodes, and the nodes whose instructions they have.
+    /// By parent and call.
+    children: AddressMap<u32>,
+    /// The node that each floating node turned out to be.
     links: AddressMap<u32>,
     /// Calls without a node of their own.
     pub calls_without_node: u64,
@@ -86,14 +87,15 @@ impl CallTree {
 
     fn find_or_add_child(&mut self, parent: u32, call: u32, kind: CallKind) -> u32 {
         let next = self.nodes.len();
-        let child = match self.children.get(&(parent, call)) {
+        let key = u64::from(parent) << 32 | u64::from(call);
+        let child = match self.children.get(&key) {
             Some(&child) => child,
             None if next >= MAX_NODES && parent != NO_NODE => {
                 self.calls_without_node += 1;
                 return parent;
             }
             None => {
-                self.children.insert((parent, call), next as u32);
+                self.children.insert(key, next as u32);
                 self.add_node(parent, call, kind)
             }
         };
@@ -115,7 +117,7 @@ impl CallTree {
         self.nodes.len() as u32 - 1
     }
 
-    /// Returns a new node whose place in the tree is not known yet.
+    /// Returns a new node. `link` gives it a place in the tree later.
     pub fn add_floating(&mut self) -> u32 {
         self.add_node(NO_NODE, FLOATING, CallKind::Root)
     }

@@ -42,6 +42,9 @@ impl Hasher for AddressHasher {
     }
 }
 
+/// A set of addresses.
+pub type AddressSet = std::collections::HashSet<u64, BuildHasherDefault<AddressHasher>>;
+
 /// Anything by an address.
 pub type AddressMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 

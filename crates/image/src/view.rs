@@ -84,7 +84,7 @@ impl SpaceView {
         self.next
     }
 
-    /// As `advance_to_time`, until so many changes are in effect.
+    /// Applies changes until `count` of them are in effect. Returns what `advance_to_time` returns.
     pub fn advance_to_change_count(&mut self, count: usize) -> ChangedCode {
         if count <= self.next {
             return ChangedCode::None;

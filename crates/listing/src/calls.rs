@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use rtit_calls::{
-    CallKind, CallStacks, CallTree, CodeInfo, FunctionRole, RootKind, StackCounts, NO_NODE,
+    CallKind, CallStacks, CallTree, CodeInfo, FunctionRole, RootKind, StackCounts, KERNEL_START,
+    NO_NODE,
 };
 use rtit_flow::{AddressMap, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
 
@@ -16,10 +17,8 @@ use crate::names::{NameCursor, NameFormatter};
 /// of their caller.
 const MAX_CONTEXTS: usize = 1 << 20;
 const MAX_TOTAL_DEPTH: usize = 1 << 25;
-/// Addresses whose properties are remembered.
+/// Addresses in the cache of `AddressFacts`.
 const MAX_KNOWN_ADDRESSES: usize = 1 << 18;
-/// Addresses of the kernel.
-const KERNEL_START: u64 = 1 << 63;
 /// No region, or no row.
 pub const NONE: u32 = u32::MAX;
 
@@ -282,8 +281,8 @@ pub struct CallSink {
 }
 
 impl CallSink {
-    /// `is_whole`: the trace begins with the thread. Only the first `max_edges` pairs of caller and callee are told
-    /// apart.
+    /// `is_whole`: the trace begins with the thread. Calls beyond the first `max_edges` pairs of caller and callee
+    /// share one number for each kind of call.
     pub fn new(names: NameCursor, is_whole: bool, max_edges: usize) -> CallSink {
         let code = NamedCode {
             names,

@@ -24,7 +24,7 @@ from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import find_debug_file
 from rtit.image.file_symbols import FileFunction, FileSymbols
 from rtit.perfdata.filters import AddressFilter
-from rtit.text_escaping import name_to_text
+from rtit.text_escaping import name_to_text, similar_names_hint
 
 MAX_FILTERS = 4
 
@@ -235,8 +235,7 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunc
     wanted = {-1: "function", 0: "global function"}.get(
         end.selection, f"function number {end.selection}"
     )
-    near = difflib.get_close_matches(name, symbols.names, n=5, cutoff=0.5)
-    hint = f"; similar names: {', '.join(near)}" if near else ""
+    hint = similar_names_hint(name, symbols.names)
     if re.search(r"[@/]", name) and "@plt" not in name:
         hint += "; put white space around names"
     raise UsageError(f"{path} has no {wanted} named {name!r}{hint}")

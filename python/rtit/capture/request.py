@@ -220,7 +220,7 @@ def parse_size(text: str, what: str = "a size") -> int:
 
 
 def format_size(size: int) -> str:
-    """Return the shortest text that `parse_size` turns back into `size`."""
+    """Return the shortest text from which `parse_size` returns `size`."""
     for unit in ("G", "M", "K"):
         if size % _UNITS[unit] == 0:
             return f"{size // _UNITS[unit]}{unit}"

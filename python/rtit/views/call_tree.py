@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import UsageError
-from rtit.text_escaping import escape_control_characters
+from rtit.text_escaping import escape_control_characters, similar_names_hint
 from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
 
 if TYPE_CHECKING:
@@ -125,10 +125,7 @@ def merge_callers(tree: CallTree, function: str) -> FunctionNode:
 def _find_functions(tree: CallTree, function: str) -> set[int]:
     found = {number for number, name in enumerate(tree.functions) if name == function}
     if not found:
-        from difflib import get_close_matches
-
-        near = get_close_matches(function, tree.functions, n=3)
-        hint = f"; similar names: {', '.join(near)}" if near else ""
+        hint = similar_names_hint(function, tree.functions)
         raise UsageError(f"no call of a function {function!r}{hint}")
     return found
 

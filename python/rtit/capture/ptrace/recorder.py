@@ -1,4 +1,4 @@
-"""Turns capture events into PT and sideband records: one logical processor per traced thread.
+"""Converts capture events to PT and sideband records: one logical processor per traced thread.
 
 The recorder plays the part of the operating system's PT driver. It sets up the trace unit of a
 thread before the thread's first instruction. It clears and sets TraceEn where the thread is

@@ -46,7 +46,7 @@ class RootKind(LabelledNumber):
     NEW_STACK = 1
     """A new coroutine, goroutine or fiber."""
     CALLER = 2
-    """The caller of a function whose entry is not in the trace."""
+    """Code that a function returned to. The call of that function is not in the trace."""
     AFTER_LOSS = 3
     """Code after lost packets."""
     UNKNOWN = 4

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from rtit.errors import UsageError
 from rtit.image import FileSymbols, Images, Mapping
 from rtit.perfdata import TimeConversion
-from rtit.text_escaping import name_to_text
+from rtit.text_escaping import name_to_text, similar_names_hint
 from rtit.trace.tables.batch import Batch
 
 if TYPE_CHECKING:
@@ -262,10 +262,7 @@ class SelectedRanges:
                 for mapping in files.values()
                 for each in self._function_names_of_mapping(mapping)
             }
-            import difflib
-
-            similar = difflib.get_close_matches(name_to_text(name), names, n=5, cutoff=0.5)
-            hint = f"; similar names: {', '.join(similar)}" if similar else ""
+            hint = similar_names_hint(name_to_text(name), names)
             raise UsageError(f"--function {name}: no mapped file has this function{hint}")
 
     def _in_mapping(self, name: str, mapping: Mapping) -> Iterator[SelectedRange]:
