@@ -24,7 +24,7 @@ for target in "${targets[@]}"; do
     echo "== $target"
     case $target in
     python-*)
-        "$python" python/run.py "${target#python-}" "$seconds"
+        "$python" python/run_target.py "${target#python-}" "$seconds"
         ;;
     *)
         command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is not installed: left out"; continue; }

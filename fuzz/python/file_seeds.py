@@ -74,8 +74,8 @@ def pack_seeds(folder: Path, code: bytes, packets: bytes) -> Seeds:
         out.mmap2(7, 7, 2, 0x1000, 0x1000, 0, 5, 2, 8, 1, 4711, 0, str(file))
         out.itrace_start(7, 7, 2)
         out.auxtrace(7, 7, packets, None, 0x3000)
-    with Trace(data) as trace, packed.open("wb") as made:
-        write_pack(trace, made)
+    with Trace(data) as trace, packed.open("wb") as pack_file:
+        write_pack(trace, pack_file)
     numbers = list(FILES)
     yield "files", "pack-made", bytes([numbers.index("pack")]) + packed.read_bytes()
     with zipfile.ZipFile(packed) as archive:
@@ -132,5 +132,5 @@ def option_value_seeds() -> Seeds:
         b"Hg7\nHc-1\nT7\ng\np10\nm1000,20\nG00\nP10=00\nZ0,1000,1\nvCont;c\n\t$x#00\n\t\3",
         b"qfThreadInfo\nqsThreadInfo\nqC\n?\nqRcmd,68656c70\nqXfer:features:read:target.xml:0,ffff\n!",
     )
-    for number, text in enumerate(lines):
-        yield "gdb", f"made-{number}", text
+    for number, requests in enumerate(lines):
+        yield "gdb", f"made-{number}", requests

@@ -18,7 +18,7 @@ from generated_inputs import CODES, Choices, packets, require
 from rtit.errors import RtitError
 
 if TYPE_CHECKING:
-    from rtit.gdb.target import Target
+    from rtit.gdb.target import GdbTarget
 
 KERNEL = 0xFFFF_FFFF_8100_0000
 
@@ -42,9 +42,9 @@ def _kcore(path: Path) -> None:
     core = Kcore(str(path))
     for address in (KERNEL, KERNEL - 1, KERNEL + 0xFFF, (1 << 64) - 1, 0):
         require(len(core.read(address, 64)) <= 64, "more than was asked for")
-        core.has(address)
-        core.page(address & ~0xFFF)
-    for _ in core.part():
+        core.has_byte_at(address)
+        core.read_page(address & ~0xFFF)
+    for _ in core.read_pages_core():
         pass
 
 
@@ -52,7 +52,7 @@ def _vmlinux(path: Path) -> None:
     from rtit.image.kernel.vmlinux import Vmlinux
     from rtit.image.mapped_files import Files
 
-    Vmlinux(str(path), Files()).move("_text", KERNEL)
+    Vmlinux(str(path), Files()).load_offset_of_symbol("_text", KERNEL)
 
 
 def _module(path: Path) -> None:
@@ -62,7 +62,7 @@ def _module(path: Path) -> None:
     module = ModuleObject(path.read_bytes(), str(path))
     repr(module.build_id)
     own = [Kallsym(KERNEL + 0x100, True, "inside", "seed")]
-    for address, code in module.link(KERNEL, own, {"outside": KERNEL + 0x2000}):
+    for address, code in module.link_code(KERNEL, own, {"outside": KERNEL + 0x2000}):
         require(address >> 47 == KERNEL >> 47, f"code at {address:#x}")
         require(len(code) <= path.stat().st_size, "more code than file")
 
@@ -72,8 +72,8 @@ def _jitdump(path: Path) -> None:
 
     found = read_jitdump(str(path))
     for number in range(min(len(found), 50)):
-        require(len(found.code(number)) <= path.stat().st_size, "more code than file")
-    repr(found.loads if len(found) < 50 else found.cut)
+        require(len(found.code_of_function(number)) <= path.stat().st_size, "more code than file")
+    repr(found.functions_with_code if len(found) < 50 else found.incomplete)
 
 
 def _map(path: Path) -> None:
@@ -110,7 +110,7 @@ def _pack_list(path: Path) -> None:
         found = PackManifest.decode(path.read_bytes())
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return  # what a pack answers all of these
-    require(PackManifest.decode(found.encode()) == found, "another list than was written")
+    require(PackManifest.decode(found.encode_manifest()) == found, "another list than was written")
 
 
 def _baselines(path: Path) -> None:
@@ -134,7 +134,7 @@ def _griffin(path: Path) -> None:
     data = path.read_bytes()
     log = read_griffin_log(memoryview(data), str(path))
     for tid in log.packets:
-        require(sum(map(len, log.stream(tid))) <= len(data), "more packets than file")
+        require(sum(map(len, log.thread_packets(tid))) <= len(data), "more packets than file")
 
 
 def _guest_maps(path: Path) -> None:
@@ -211,7 +211,7 @@ def _options(text: str) -> None:
     from rtit.capture.options import PtOptions
 
     found = PtOptions.parse(text)
-    require(PtOptions.from_config(found.config).config == found.config, "other bits")
+    require(PtOptions.from_config(found.attr_config).attr_config == found.attr_config, "other bits")
 
 
 def _filters(text: str, program: Path) -> None:
@@ -243,7 +243,7 @@ def _raw_settings(text: str) -> None:
     from rtit.trace import decode
 
     words = (text.split("\n") + [""] * 3)[:8]
-    start = options.start(words[0] or None)
+    start = options.parse_start_state(words[0] or None)
     ranges = options.filter_ranges(words[1] or None)
     guest = options.parse_guest_tsc_of_all([words[2]] if words[2] else None)
     decode(b"", Image(), start=start, ranges=ranges, guest_tsc=guest)
@@ -288,8 +288,8 @@ def read_option_values(data: bytes, folder: Path) -> None:
 
 
 @cache
-def _target(folder: Path) -> Target:
-    from rtit.gdb.target import Target
+def _target(folder: Path) -> GdbTarget:
+    from rtit.gdb.target import GdbTarget
     from rtit.perfdata import Writer
     from rtit.trace import Trace
 
@@ -300,7 +300,7 @@ def _target(folder: Path) -> Target:
         out.mmap2(7, 7, 2, 0x1000, 0x1000, 0, 5, 2, 8, 1, 4711, 0, str(code))
         out.itrace_start(7, 7, 2)
         out.auxtrace(7, 7, packets(Choices(b"\1\30\1\2" * 12), 0x1000), None, 0x3000)
-    return Target(Trace(path), max_instructions=1 << 20, report=lambda _: None)
+    return GdbTarget(Trace(path), max_instructions=1 << 20, report=lambda _: None)
 
 
 def read_gdb(data: bytes, folder: Path) -> None:
@@ -310,7 +310,7 @@ def read_gdb(data: bytes, folder: Path) -> None:
     session = GdbSession(_target(folder))
     for line in data.split(b"\n")[:40]:
         raw = line[:1] == b"\t"
-        answer = session.feed(line[1:] if raw else frame_packet(line))
+        answer = session.feed_bytes(line[1:] if raw else frame_packet(line))
         require(raw or bool(answer) or session.closed, "no answer")
         require(len(answer) < 1 << 20, "an answer that gdb does not take")
         if session.closed:

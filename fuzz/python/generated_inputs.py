@@ -135,7 +135,9 @@ def _record(out: Writer, choose: Choices, files: list[Path]) -> None:
     base = choose.pick(BASES)
     kind = choose.byte() % 9
     if kind == 0:
-        out.comm(pid, tid, now, choose.pick(("name", "", "\x1b[31m", "x" * 40)), choose.byte() & 1)
+        out.comm(
+            pid, tid, now, choose.pick(("name", "", "\x1b[31m", "x" * 40)), bool(choose.byte() & 1)
+        )
     elif kind in (1, 2):
         size = choose.pick((0x1000, 0, 1, 1 << 40, choose.number() & (1 << 50) - 1))
         offset = choose.pick((0, 0x1000, choose.number() & (1 << 62) - 1))
@@ -152,8 +154,8 @@ def _record(out: Writer, choose: Choices, files: list[Path]) -> None:
         out.itrace_start(pid, tid, now)
     else:
         cpu = choose.pick((-1, -1, 0, 1))
-        offset = choose.pick((None, None, choose.number() & (1 << 40) - 1))
-        out.auxtrace(tid, pid, packets(choose, base), offset, 1 + now, cpu)
+        tsc = choose.pick((None, None, choose.number() & (1 << 40) - 1))
+        out.auxtrace(tid, pid, packets(choose, base), tsc, 1 + now, cpu)
 
 
 def _damage(path: Path, choose: Choices) -> None:

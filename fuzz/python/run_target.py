@@ -1,7 +1,7 @@
 """Feeds changed copies of good files to one reader for some seconds.
 
-    python fuzz/python/run.py READER SECONDS [--seed N]
-    python fuzz/python/run.py READER --replay FILE
+    python fuzz/python/run_target.py READER SECONDS [--seed N]
+    python fuzz/python/run_target.py READER --replay FILE
 
 An input is saved in fuzz/artifacts/python-READER if the reader raises an undocumented error, takes
 more than 10 seconds of CPU time, or waits for 10 minutes. The exit code is 1 if there was one.
@@ -70,8 +70,11 @@ def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, st
 
 def complain(number: int, frame: FrameType | None) -> None:
     """Handle an alarm."""
-    limit = {signal.SIGPROF: f"{MAX_CPU_SECONDS:.0f} seconds of CPU time"}
-    raise Hang(f"more than {limit.get(number, f'{MAX_WALL_SECONDS:.0f} seconds')}")
+    cpu = number == signal.SIGPROF
+    limit = (
+        f"{MAX_CPU_SECONDS:.0f} seconds of CPU time" if cpu else f"{MAX_WALL_SECONDS:.0f} seconds"
+    )
+    raise Hang(f"more than {limit}")
 
 
 def kind_of(failure: str) -> str:
