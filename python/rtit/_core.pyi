@@ -58,8 +58,13 @@ def arrow_array(fields: Sequence[_ArrowField], columns: Sequence[object]) -> obj
     Raises ValueError for columns of different lengths, BufferError or TypeError for other objects.
     """
 
-def arrow_stream(fields: Sequence[_ArrowField], batches: Iterator[Sequence[object]]) -> object:
-    """Return an `arrow_array_stream` capsule. An error of the iterator is one of the stream."""
+def arrow_stream(
+    fields: Sequence[_ArrowField],
+    batches: Iterator[tuple[Sequence[_ArrowField], Sequence[object]]],
+) -> object:
+    """Return an `arrow_array_stream` capsule. Each batch has its fields, which may have other
+    labels, and its columns. An error of the iterator is one of the stream.
+    """
 
 # Instructions
 
@@ -326,7 +331,6 @@ _ThreadCode = tuple[Space | None, bool, Space | None, Space | None]
 process and the kernel of a guest that it runs (None: unknown).
 """
 
-@final
 class CallTreeColumns(TypedDict):
     parent: Column
     function: Column
@@ -346,6 +350,26 @@ class CallTreeColumns(TypedDict):
     corrected: int
     calls_without_node: int
 
+class CallColumns(TypedDict):
+    call: Column
+    parent: Column
+    depth: Column
+    function: Column
+    kind: Column
+    root: Column
+    end: Column
+    ambiguous: Column
+    call_site: Column
+    entry: Column
+    first: Column
+    stop: Column
+    self_instructions: Column
+    total_instructions: Column
+    begin_time: Column
+    end_time: Column
+    functions: list[str]
+
+@final
 class StreamDecoder:
     """Decodes the PT of one logical processor.
 
@@ -359,10 +383,10 @@ class StreamDecoder:
     with a schedule, timing samples or a page callback, and for `lines`, `functions` and `calls`.
 
     The first request determines the results: `rows`, `runs`, `instructions`, `branches`,
-    `block_ids`, `lines`, `functions`, `calls`, `count` or `totals`. Other requests raise
-    ValueError. Rows come in batches of about the number requested, of one scheduling interval,
-    None at the end. Errors in the stream are in `ledger`. Errors of the iterable and of page
-    callbacks are raised; ConcurrentUseError if another thread uses the object.
+    `block_ids`, `lines`, `functions`, `calls`, `call_tree`, `call_rows`, `count` or `totals`. Other
+    requests raise ValueError. Rows come in batches of about the number requested, of one scheduling
+    interval, None at the end. Errors in the stream are in `ledger`. Errors of the iterable and of
+    page callbacks are raised; ConcurrentUseError if another thread uses the object.
     """
 
     ENDS: ClassVar[dict[int, str]]
@@ -443,6 +467,13 @@ class StreamDecoder:
 
         A row for each node, parents first; `parent` is 2**32-1 for roots. `is_whole`: the stream
         begins with the thread.
+        """
+    def call_rows(
+        self, names: Names, is_whole: bool, max_pairs: int, max_rows: int
+    ) -> CallColumns | None:
+        """Return more calls, in the order of their ends, for `rtit.trace.tables.calls`.
+
+        `parent` is 2**64-1 for roots. `functions`: names by number, for all calls so far.
         """
     def count(self) -> DecoderCounts:
         """Decode to the end and return `counts`. Keeps only counts and the ledger."""

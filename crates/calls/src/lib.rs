@@ -20,8 +20,10 @@
 
 #![forbid(unsafe_code)]
 
+mod log;
 mod stacks;
 mod tree;
 
+pub use log::{CallEnd, CallLog, EndedCall, NO_CALL};
 pub use stacks::{CallStacks, CodeInfo, FunctionRole, RootKind, StackCounts, KERNEL_START};
 pub use tree::{CallKind, CallTree, Node, NO_NODE};

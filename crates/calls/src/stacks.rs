@@ -4,7 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use rtit_flow::{AddressMap, AddressSet};
 
+use crate::log::{CallEnd, CallLog, EndedCall};
 use crate::tree::{CallKind, CallTree, NO_NODE};
+
+mod records;
+
+use records::{CallRecords, Moment, NO_CHOICE};
 
 /// Facts about code. Answers may change when code is mapped or unmapped.
 pub trait CodeInfo {
@@ -149,17 +154,46 @@ impl Frame {
             FrameKind::Call | FrameKind::Injected | FrameKind::Untraced
         )
     }
+
+    fn call_kind(&self) -> CallKind {
+        match self.kind {
+            FrameKind::Root => CallKind::Root,
+            FrameKind::Call => CallKind::Call,
+            FrameKind::Detour if self.up == Link::Empty => CallKind::Root,
+            FrameKind::Tail | FrameKind::Detour => CallKind::Tail,
+            FrameKind::Signal => CallKind::Signal,
+            FrameKind::Injected => CallKind::Injected,
+            FrameKind::Untraced => CallKind::Untraced,
+        }
+    }
 }
 
 /// A stack that is one of several, the one taken, and how far returns have come in each.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Choice {
     candidates: Vec<Candidate>,
     taken: usize,
     positions: Vec<Link>,
-    /// The floating node of each depth that was reached, with the positions there.
-    levels: Vec<(u32, Vec<Link>)>,
+    /// The depths that were reached.
+    levels: Vec<ChoiceLevel>,
     is_open: bool,
+    /// The stack before the transfer, and how its calls end that the stack taken does not have, if that is a part of it.
+    before: Link,
+    end: CallEnd,
+    /// Calls that ended, each with its level in `levels`, which has its caller.
+    pending_calls: Vec<(usize, EndedCall)>,
+}
+
+/// A choice after some returns.
+#[derive(Clone, Debug)]
+struct ChoiceLevel {
+    /// The floating node for what runs at this depth.
+    node: u32,
+    positions: Vec<Link>,
+    /// The return to this depth, or the transfer.
+    reached: Moment,
+    /// Instructions executed at this depth.
+    own: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,7 +248,7 @@ fn cache_slot(from: u64, to: u64) -> usize {
 /// Follows the stacks of a thread. Report transfers with the methods `call`, `return_to` and so on, each followed by
 /// `execute` for the instructions that run next.
 #[derive(Debug)]
-pub struct CallStacks<C> {
+pub struct CallStacks<C, L = ()> {
     pub code: C,
     tree: CallTree,
     counts: StackCounts,
@@ -251,11 +285,19 @@ pub struct CallStacks<C> {
     before_loss: AddressMap<u32>,
     cached_calls: Vec<CachedCall>,
     cached_jumps: Vec<CachedJump>,
+    records: CallRecords<L>,
 }
 
 impl<C: CodeInfo> CallStacks<C> {
     /// `first_root`: `Start` if the trace begins with the thread.
     pub fn new(code: C, first_root: RootKind) -> CallStacks<C> {
+        CallStacks::with_log(code, first_root, ())
+    }
+}
+
+impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
+    /// As `new`, and `log` gets each call.
+    pub fn with_log(code: C, first_root: RootKind, log: L) -> CallStacks<C, L> {
         CallStacks {
             code,
             tree: CallTree::default(),
@@ -283,6 +325,7 @@ impl<C: CodeInfo> CallStacks<C> {
             before_loss: AddressMap::default(),
             cached_calls: vec![(0, 0, 0, false); CACHE_SIZE],
             cached_jumps: vec![(0, 0, JumpRange::SameFunction); CACHE_SIZE],
+            records: CallRecords::new(log),
         }
     }
 
@@ -290,11 +333,12 @@ impl<C: CodeInfo> CallStacks<C> {
         self.counts
     }
 
-    /// Settles open choices and returns the tree.
+    /// Settles open choices, ends all calls, and returns the tree.
     pub fn finish(&mut self) -> CallTree {
         for index in 0..self.choices.len() as u32 {
             self.settle(index);
         }
+        self.end_all_calls(CallEnd::Running);
         let unknown = self.code.root_number(RootKind::Unknown, 0);
         std::mem::take(&mut self.tree).finish(unknown)
     }
@@ -313,10 +357,13 @@ impl<C: CodeInfo> CallStacks<C> {
         }
         self.executed += instructions;
         self.tree.add_instructions(self.node, instructions);
+        self.log_instructions(instructions);
     }
 
     /// The program of the thread is replaced: all its stacks end.
     pub fn replace_program(&mut self) {
+        self.leave_to(Link::Empty, CallEnd::Replaced);
+        self.end_suspended_calls(CallEnd::Replaced);
         self.end_stacks(RootKind::Start);
         self.suspended.clear();
         self.age_of_suspended.clear();
@@ -342,12 +389,15 @@ impl<C: CodeInfo> CallStacks<C> {
         for address in repeated {
             before.remove(&address);
         }
+        let lost = self.current;
         self.end_stacks(RootKind::AfterLoss);
+        self.keep_lost_stack(lost);
         self.before_loss = before;
     }
 
     fn end_stacks(&mut self, next_root: RootKind) {
         self.share_frames();
+        self.end_lost_calls(Link::Empty);
         self.set_current(Link::Empty);
         self.next_root = next_root;
         self.excess_calls = 0;
@@ -377,7 +427,7 @@ impl<C: CodeInfo> CallStacks<C> {
             self.push_root(from);
         }
         let node = self.tree.enter_call(self.node, number, CallKind::Call);
-        self.push(FrameKind::Call, return_address, from, to, node);
+        self.push(FrameKind::Call, return_address, from, to, number, node);
     }
 
     #[cold]
@@ -410,9 +460,8 @@ impl<C: CodeInfo> CallStacks<C> {
                     && self.excess_calls == 0
                 {
                     self.counts.returned += 1;
-                    if at as usize >= self.first_unshared {
-                        self.frames.truncate(at as usize);
-                    }
+                    self.end_newest_call(at);
+                    self.remove_unshared_frame(at);
                     self.set_current(frame.up);
                     return;
                 }
@@ -470,7 +519,14 @@ impl<C: CodeInfo> CallStacks<C> {
             .code
             .call_number(Some(interrupted), to, CallKind::Signal);
         let node = self.tree.enter_call(self.node, number, CallKind::Signal);
-        self.push(FrameKind::Signal, interrupted, interrupted, to, node);
+        self.push(
+            FrameKind::Signal,
+            interrupted,
+            interrupted,
+            to,
+            number,
+            node,
+        );
     }
 
     /// The system call at `from`, followed by `next` in memory, continued at `to`: sigreturn, or a signal.
@@ -497,7 +553,7 @@ impl<C: CodeInfo> CallStacks<C> {
             .map(|(_, frame)| frame)
             .find(|frame| is_interrupted(frame) && frame.return_address == to);
         if let Some(frame) = returned {
-            return self.set_current(frame.up);
+            return self.leave_to(frame.up, CallEnd::Returned);
         }
         let entry = self
             .frames_below(self.current)
@@ -508,7 +564,7 @@ impl<C: CodeInfo> CallStacks<C> {
                     && frame.return_address < KERNEL_START
             });
         if let Some(frame) = entry.filter(|_| to < KERNEL_START) {
-            self.set_current(frame.up);
+            self.leave_to(frame.up, CallEnd::Returned);
             self.system_call_to(frame.site, frame.return_address, to);
         }
     }
@@ -524,11 +580,11 @@ impl<C: CodeInfo> CallStacks<C> {
             .frames_below(self.current)
             .find(|(_, frame)| frame.returns() && frame.return_address == to);
         if let Some((_, frame)) = caller {
-            self.set_current(frame.up);
+            self.leave_to(frame.up, CallEnd::Returned);
         } else if self.node != NO_NODE && self.is_entry(to) {
             let number = self.code.call_number(None, to, CallKind::Untraced);
             let node = self.tree.enter_call(self.node, number, CallKind::Untraced);
-            self.push(FrameKind::Untraced, next, next, to, node);
+            self.push(FrameKind::Untraced, next, next, to, number, node);
         }
     }
 
@@ -539,10 +595,11 @@ impl<C: CodeInfo> CallStacks<C> {
         };
         match self.frame(at) {
             Some(frame) if frame.kind == FrameKind::Untraced && frame.return_address != to => {
-                self.set_current(frame.up);
+                self.leave_to(frame.up, CallEnd::Returned);
             }
             Some(frame) if frame.kind == FrameKind::Root => {
                 let is_called = self.is_entry(to);
+                self.leave_to(Link::Empty, CallEnd::Returned);
                 self.start_stack(if is_called {
                     RootKind::Start
                 } else {
@@ -616,6 +673,7 @@ impl<C: CodeInfo> CallStacks<C> {
                 let number = self.code.root_number(RootKind::NewStack, frame.entry);
                 let root = self.tree.enter_call(NO_NODE, number, CallKind::Root);
                 self.tree.relink_call(frame.node, root);
+                self.make_root_call(at, number);
             }
         }
     }
@@ -633,7 +691,7 @@ impl<C: CodeInfo> CallStacks<C> {
                 let choice = self.choices.get(index as usize);
                 choice
                     .and_then(|choice| choice.levels.last())
-                    .map_or(NO_NODE, |level| level.0)
+                    .map_or(NO_NODE, |level| level.node)
             }
             Link::Empty | Link::Refuted => NO_NODE,
         }
@@ -657,11 +715,19 @@ impl<C: CodeInfo> CallStacks<C> {
         let number = self.code.root_number(kind, ip);
         let node = self.tree.enter_call(NO_NODE, number, CallKind::Root);
         self.set_current(Link::Empty);
-        self.push(FrameKind::Root, 0, 0, ip, node);
+        self.push(FrameKind::Root, 0, 0, ip, number, node);
     }
 
     #[inline]
-    fn push(&mut self, kind: FrameKind, return_address: u64, site: u64, entry: u64, node: u32) {
+    fn push(
+        &mut self,
+        kind: FrameKind,
+        return_address: u64,
+        site: u64,
+        entry: u64,
+        call: u32,
+        node: u32,
+    ) {
         if self.frames.len() >= self.collect_at || self.choices.len() >= self.collect_choices_at {
             self.remove_unused_frames();
         }
@@ -670,6 +736,7 @@ impl<C: CodeInfo> CallStacks<C> {
             self.excess_calls += 1;
             return;
         }
+        self.begin_call(call);
         self.frames.push(Frame {
             up: self.current,
             return_address,
@@ -681,6 +748,15 @@ impl<C: CodeInfo> CallStacks<C> {
         });
         self.current = Link::Frame(self.frames.len() as u32 - 1);
         self.node = node;
+    }
+
+    /// Removes a frame that has left the current stack, if no other stack has it.
+    #[inline]
+    fn remove_unshared_frame(&mut self, at: u32) {
+        if at as usize >= self.first_unshared {
+            self.frames.truncate(at as usize);
+            self.records.of_frames.truncate(at as usize);
+        }
     }
 
     /// All frames may be part of several stacks from here on.
@@ -746,15 +822,14 @@ impl<C: CodeInfo> CallStacks<C> {
         while let Link::Frame(at) = link {
             let Some(frame) = self.frame(at) else { break };
             if target.is_some() && self.code.function_at(frame.entry) == target {
-                self.set_current(link);
-                return;
+                return self.leave_to(link, CallEnd::Returned);
             }
             if frame.kind != FrameKind::Tail {
                 break;
             }
             tails += 1;
             if tails >= MAX_TAIL_FRAMES {
-                self.set_current(self.below_tail_calls(link));
+                self.leave_to(self.below_tail_calls(link), CallEnd::Returned);
                 break;
             }
             link = frame.up;
@@ -766,9 +841,11 @@ impl<C: CodeInfo> CallStacks<C> {
                     let instructions = self.executed - frame.entered;
                     let caller = self.node_of(frame.up);
                     self.tree.undo_call(frame.node, caller, instructions);
+                    self.drop_newest_call(at);
                     return self.call_in_place_of(at, frame, to);
                 }
                 if self.code.role_at(frame.entry) == FunctionRole::ResolvesFunctions {
+                    self.end_newest_call(at);
                     return self.call_in_place_of(at, frame, to);
                 }
             }
@@ -776,19 +853,24 @@ impl<C: CodeInfo> CallStacks<C> {
         let return_address = self.next_return(self.current).map_or(0, |next| next.0);
         let number = self.code.call_number(Some(from), to, CallKind::Tail);
         let node = self.tree.enter_call(self.node, number, CallKind::Tail);
-        self.push(FrameKind::Tail, return_address, from, to, node);
+        self.push(FrameKind::Tail, return_address, from, to, number, node);
     }
 
     /// The function that a PLT stub or the dynamic linker jumped to takes the place of that frame.
     fn call_in_place_of(&mut self, at: u32, stub: Frame, to: u64) {
-        if at as usize >= self.first_unshared {
-            self.frames.truncate(at as usize);
-        }
+        self.remove_unshared_frame(at);
         self.set_current(stub.up);
         self.called_entries.insert(to);
         let number = self.code.call_number(Some(stub.site), to, CallKind::Call);
         let node = self.tree.enter_call(self.node, number, CallKind::Call);
-        self.push(FrameKind::Call, stub.return_address, stub.site, to, node);
+        self.push(
+            FrameKind::Call,
+            stub.return_address,
+            stub.site,
+            to,
+            number,
+            node,
+        );
     }
 
     // Returns that are not to the newest return address
@@ -808,14 +890,14 @@ impl<C: CodeInfo> CallStacks<C> {
         match frame {
             Some(frame) if frame.returns() && frame.return_address == to => {
                 self.counts.returned += 1;
-                self.set_current(frame.up);
+                self.leave_to(frame.up, CallEnd::Returned);
             }
             Some(frame) if frame.kind == FrameKind::Signal => self.is_in_restorer = true,
             Some(frame) if frame.kind == FrameKind::Detour && frame.up != Link::Empty => {
                 match self.next_return(frame.up) {
                     Some((address, up)) if address == to => {
                         self.counts.returned += 1;
-                        self.set_current(up);
+                        self.leave_to(up, CallEnd::Returned);
                     }
                     _ => self.resolve_nonlocal(from, to, true),
                 }
@@ -826,10 +908,12 @@ impl<C: CodeInfo> CallStacks<C> {
                 if let Some(&at) = self.before_loss.get(&to) {
                     self.before_loss.clear();
                     let up = self.frame(at).map_or(Link::Empty, |frame| frame.up);
-                    self.set_current(up);
+                    self.leave_to(Link::Empty, CallEnd::Returned);
+                    self.rejoin_lost_stack(up);
                 } else if self.suspended_by_return.contains_key(&to) {
                     self.resolve_nonlocal(from, to, true);
                 } else {
+                    self.leave_to(Link::Empty, CallEnd::Returned);
                     self.start_stack(RootKind::Caller);
                 }
             }
@@ -837,7 +921,7 @@ impl<C: CodeInfo> CallStacks<C> {
     }
 
     fn return_from_signal(&mut self, from: u64, signal: Frame, to: u64) {
-        self.set_current(signal.up);
+        self.leave_to(signal.up, CallEnd::Returned);
         let interrupted = signal.return_address;
         if to == interrupted {
             return;
@@ -850,7 +934,14 @@ impl<C: CodeInfo> CallStacks<C> {
                 .call_number(Some(interrupted), to, CallKind::Injected);
             let node = self.tree.enter_call(self.node, number, CallKind::Injected);
             self.return_addresses.insert(interrupted);
-            self.push(FrameKind::Injected, interrupted, interrupted, to, node);
+            self.push(
+                FrameKind::Injected,
+                interrupted,
+                interrupted,
+                to,
+                number,
+                node,
+            );
         } else if to.abs_diff(interrupted) > 16 {
             let target = self.code.function_at(to);
             if target.is_none() || target != self.code.function_at(interrupted) {
@@ -884,11 +975,15 @@ impl<C: CodeInfo> CallStacks<C> {
             self.start_stack(RootKind::Unknown);
         }
         let here = self.frames_returning_to(to);
-        if !here.is_empty() && self.crosses_detour(from) {
+        if let (Some(first), Some(detour)) = (here.first(), self.crossed_detour(from)) {
+            let below = self.frame(detour).map_or(Link::Empty, |frame| frame.up);
             self.learn_switch(from);
             self.suspend();
             self.counts.switched += 1;
-            return self.resume(&here);
+            if self.frame_index(first.result) < Some(detour) {
+                self.set_current(below);
+            }
+            return self.resume(&here, CallEnd::Returned);
         }
         let elsewhere = if may_leave || self.return_addresses.contains(&to) {
             self.suspended_returning_to(to, here.is_empty())
@@ -900,23 +995,23 @@ impl<C: CodeInfo> CallStacks<C> {
         }
         if !here.is_empty() && (switches || elsewhere.is_empty()) {
             self.counts.unwound += 1;
-            return self.resume(&here);
+            return self.resume(&here, CallEnd::Unwound);
         }
         if !here.is_empty() {
             self.counts.unwound += 1;
-            return self.resume(&[here, elsewhere].concat());
+            return self.resume(&[here, elsewhere].concat(), CallEnd::Unwound);
         }
         if !elsewhere.is_empty() {
             self.learn_switch(from);
             self.suspend();
             self.counts.switched += 1;
-            return self.resume(&elsewhere);
+            return self.resume(&elsewhere, CallEnd::Returned);
         }
         if let Some(target) = target {
             let here = self.frames_returning_into(target, role);
             if !here.is_empty() {
                 self.counts.unwound += 1;
-                return self.resume(&here);
+                return self.resume(&here, CallEnd::Unwound);
             }
             let elsewhere = if may_leave {
                 self.suspended_returning_into(target)
@@ -927,7 +1022,7 @@ impl<C: CodeInfo> CallStacks<C> {
                 self.learn_switch(from);
                 self.suspend();
                 self.counts.switched += 1;
-                return self.resume(&elsewhere);
+                return self.resume(&elsewhere, CallEnd::Returned);
             }
         }
         if may_leave {
@@ -952,6 +1047,9 @@ impl<C: CodeInfo> CallStacks<C> {
                 && !self.code.starts_function(frame.entry)
             {
                 // A retpoline: it undoes its own call, and jumps.
+                if let Link::Frame(at) = self.current {
+                    self.drop_newest_call(at);
+                }
                 self.set_current(frame.up);
                 self.tree
                     .undo_call(frame.node, self.node, self.executed - frame.entered);
@@ -968,7 +1066,7 @@ impl<C: CodeInfo> CallStacks<C> {
             let node = self.tree.enter_call(self.node, number, CallKind::Tail);
             let floating = self.tree.add_floating();
             self.tree.link(floating, node);
-            self.push(FrameKind::Detour, 0, from, to, floating);
+            self.push(FrameKind::Detour, 0, from, to, number, floating);
             if let (Link::Frame(at), Some(function)) = (self.current, self.code.function_at(from)) {
                 self.detours.entry(function).or_default().push(at);
             }
@@ -989,16 +1087,17 @@ impl<C: CodeInfo> CallStacks<C> {
             .any(|site| self.code.role_at(site) == FunctionRole::Schedules)
     }
 
-    fn crosses_detour(&mut self, from: u64) -> bool {
+    /// Returns the oldest detour of the current stack that the function at `from` made.
+    fn crossed_detour(&mut self, from: u64) -> Option<u32> {
         let own = self.code.function_at(from);
-        let sites: Vec<u64> = self
+        let detours: Vec<(u32, u64)> = self
             .frames_below(self.current)
             .filter(|(_, frame)| frame.kind == FrameKind::Detour)
-            .map(|(_, frame)| frame.site)
+            .map(|(at, frame)| (at, frame.site))
             .collect();
-        sites
-            .into_iter()
-            .any(|site| self.code.function_at(site) == own)
+        let mut oldest_first = detours.into_iter().rev();
+        let found = oldest_first.find(|&(_, site)| self.code.function_at(site) == own);
+        found.map(|(at, _)| at)
     }
 
     /// Returns the stacks after the frames of the current stack that return to `to`, the newest first.
@@ -1167,14 +1266,15 @@ impl<C: CodeInfo> CallStacks<C> {
         self.age_of_suspended.contains_key(&u64::from(at))
     }
 
-    /// Continues on the first of the stacks. If they differ, later returns may correct this.
-    fn resume(&mut self, candidates: &[Candidate]) {
+    /// Continues on the first of the stacks. If they differ, later returns may correct this. `end`: how
+    /// calls of the current stack end that a candidate without an origin does not have.
+    fn resume(&mut self, candidates: &[Candidate], end: CallEnd) {
         self.share_frames();
-        if let [only] = candidates {
+        if let &[only] = candidates {
             if let Some(origin) = only.origin {
                 self.remove_suspended(origin);
             }
-            return self.set_current(only.result);
+            return self.continue_on(only, end);
         }
         let mut distinct: Vec<Candidate> = Vec::new();
         for candidate in candidates {
@@ -1197,7 +1297,7 @@ impl<C: CodeInfo> CallStacks<C> {
             .iter()
             .all(|each| self.node_of(each.result) == node);
         if is_same_path || self.choices.len() >= MAX_CHOICES || self.tree.is_full() {
-            return self.set_current(first.result);
+            return self.continue_on(first, end);
         }
         self.counts.choices += 1;
         let positions: Vec<Link> = distinct.iter().map(|each| each.result).collect();
@@ -1209,11 +1309,31 @@ impl<C: CodeInfo> CallStacks<C> {
         self.choices.push(Choice {
             candidates: distinct,
             taken: 0,
-            levels: vec![(floating, positions.clone())],
+            levels: vec![ChoiceLevel {
+                node: floating,
+                positions: positions.clone(),
+                reached: self.moment(),
+                own: 0,
+            }],
             positions,
             is_open: true,
+            before: self.current,
+            end,
+            pending_calls: Vec::new(),
         });
         self.set_current(Link::Choice(index));
+    }
+
+    /// Continues on the stack of a candidate.
+    fn continue_on(&mut self, candidate: Candidate, end: CallEnd) {
+        match candidate.origin {
+            Some(origin) => {
+                let (from, to) = (Link::Frame(origin), candidate.result);
+                self.end_calls(from, to, CallEnd::Returned, self.moment());
+                self.set_current(to);
+            }
+            None => self.leave_to(candidate.result, end),
+        }
     }
 
     /// Replaces a candidate that is itself a choice: by the stack taken there and, if that was about how far to unwind
@@ -1258,20 +1378,31 @@ impl<C: CodeInfo> CallStacks<C> {
         if !std::mem::take(&mut choice.is_open) {
             return;
         }
+        self.log_settled_choice(index);
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return;
+        };
+        choice.before = Link::Empty;
         let (levels, taken) = (std::mem::take(&mut choice.levels), choice.taken);
         let candidates = std::mem::take(&mut choice.candidates);
         if let Some(origin) = candidates.get(taken).and_then(|each| each.origin) {
             self.taken_by.remove(&u64::from(origin));
         }
-        for (floating, positions) in &levels {
-            let link = positions.get(taken).copied().unwrap_or(Link::Refuted);
-            let node = self.node_of(link);
+        for level in &levels {
+            let link = level.positions.get(taken).copied();
+            let node = self.node_of(link.unwrap_or(Link::Refuted));
             if node != NO_NODE {
-                self.tree.link(*floating, node);
+                self.tree.link(level.node, node);
             }
         }
-        if let (Some(choice), Some(last)) = (self.choices.get_mut(index as usize), levels.last()) {
-            choice.levels = vec![(last.0, Vec::new())];
+        if let (Some(choice), Some(last)) = (
+            self.choices.get_mut(index as usize),
+            levels.into_iter().last(),
+        ) {
+            choice.levels = vec![ChoiceLevel {
+                positions: Vec::new(),
+                ..last
+            }];
         }
     }
 
@@ -1333,12 +1464,20 @@ impl<C: CodeInfo> CallStacks<C> {
             || self.tree.is_full();
         self.counts.returned += 1;
         if is_decided {
+            let position = self.position_taken(index);
             self.settle(index);
-            return self.set_current(taken);
+            self.set_current(position);
+            return self.leave_to(taken, CallEnd::Returned);
         }
-        let floating = self.tree.add_floating();
+        let node = self.tree.add_floating();
+        let reached = self.moment();
         if let Some(choice) = self.choices.get_mut(index as usize) {
-            choice.levels.push((floating, positions.clone()));
+            choice.levels.push(ChoiceLevel {
+                node,
+                positions: positions.clone(),
+                reached,
+                own: 0,
+            });
             choice.positions = positions;
         }
         self.set_current(Link::Choice(index));
@@ -1396,8 +1535,8 @@ impl<C: CodeInfo> CallStacks<C> {
         choice.taken = known.unwrap_or_else(|| {
             choice.candidates.push(candidate);
             choice.positions.push(candidate.result);
-            for (_, positions) in &mut choice.levels {
-                positions.push(candidate.result);
+            for level in &mut choice.levels {
+                level.positions.push(candidate.result);
             }
             choice.candidates.len() - 1
         });
@@ -1416,6 +1555,7 @@ impl<C: CodeInfo> CallStacks<C> {
             }
         };
         keep_link(self.current);
+        keep_link(self.records.lost_stack);
         let heads = self.suspended.values().copied();
         let taken = self.taken_by.keys().map(|&at| at as u32);
         for at in heads.chain(taken).chain(self.before_loss.values().copied()) {
@@ -1427,9 +1567,10 @@ impl<C: CodeInfo> CallStacks<C> {
                 keep_link(each.result);
                 keep_link(each.origin.map_or(Link::Empty, Link::Frame));
             }
-            for (_, positions) in &choice.levels {
-                positions.iter().for_each(|&link| keep_link(link));
+            for level in &choice.levels {
+                level.positions.iter().for_each(|&link| keep_link(link));
             }
+            keep_link(choice.before);
         }
         for at in (0..self.frames.len()).rev() {
             if keep.get(at) == Some(&true) {
@@ -1440,6 +1581,7 @@ impl<C: CodeInfo> CallStacks<C> {
                 }
             }
         }
+        self.end_abandoned_calls(&keep);
         let mut moved = vec![0u32; self.frames.len()];
         let mut kept = 0;
         for (place, &keep) in moved.iter_mut().zip(&keep) {
@@ -1457,7 +1599,12 @@ impl<C: CodeInfo> CallStacks<C> {
             at += 1;
             keep.get(at - 1) == Some(&true)
         });
+        let mut kept = keep.iter();
+        self.records
+            .of_frames
+            .retain(|_| kept.next() == Some(&true));
         self.current = new_link(self.current);
+        self.records.lost_stack = new_link(self.records.lost_stack);
         self.suspended
             .values_mut()
             .for_each(|at| *at = new_index(*at));
@@ -1489,11 +1636,13 @@ impl<C: CodeInfo> CallStacks<C> {
                 each.result = new_link(each.result);
                 each.origin = each.origin.map(new_index);
             }
-            for (_, positions) in &mut choice.levels {
-                positions
+            for level in &mut choice.levels {
+                level
+                    .positions
                     .iter_mut()
                     .for_each(|link| *link = new_link(*link));
             }
+            choice.before = new_link(choice.before);
         }
         self.share_frames();
         self.collect_at = (2 * self.frames.len()).max(MIN_COLLECTED_FRAMES);
@@ -1529,8 +1678,15 @@ impl<C: CodeInfo> CallStacks<C> {
             link => link,
         };
         self.current = new_link(self.current);
+        self.records.lost_stack = new_link(self.records.lost_stack);
         for frame in &mut self.frames {
             frame.up = new_link(frame.up);
+        }
+        for record in &mut self.records.of_frames {
+            record.choice = match new_link(Link::Choice(record.choice)) {
+                Link::Choice(index) => index,
+                _ => NO_CHOICE,
+            };
         }
         for index in self.taken_by.values_mut() {
             if let Link::Choice(new) = new_link(Link::Choice(*index)) {
@@ -1546,11 +1702,13 @@ impl<C: CodeInfo> CallStacks<C> {
             for each in &mut choice.candidates {
                 each.result = new_link(each.result);
             }
-            for (_, positions) in &mut choice.levels {
-                positions
+            for level in &mut choice.levels {
+                level
+                    .positions
                     .iter_mut()
                     .for_each(|link| *link = new_link(*link));
             }
+            choice.before = new_link(choice.before);
         }
         self.collect_choices_at = (2 * self.choices.len()).max(MIN_COLLECTED_CHOICES);
     }

@@ -3,6 +3,7 @@
 mod support;
 
 use proptest::prelude::*;
+use rtit_calls::{CallEnd, EndedCall};
 use support::{address, nth_address, Thread};
 
 // Calls, returns and jumps
@@ -758,6 +759,141 @@ fn traced_code_after_the_return_of_the_first_function_is_its_caller() {
 }
 
 // Properties
+
+// Single calls
+
+/// The calls of a function: how each ended, its first instruction and the one after its last, and its instructions
+/// without and with callees.
+fn calls_of(thread: Thread, function: &str) -> Vec<(CallEnd, u64, u64, u64, u64)> {
+    let calls = thread.finish().calls_of(function);
+    let row = |call: &EndedCall| (call.end, call.first, call.next, call.own, call.total);
+    calls.iter().map(row).collect()
+}
+
+#[test]
+fn call_has_the_instructions_of_its_callees_in_total() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 2);
+    thread.call("a+2", "b", 30);
+    thread.direct_jump("b+5", "c", 400);
+    thread.return_to("c+9", "a+3", 5000);
+    thread.return_to("a+9", "main+2", 1);
+    assert_eq!(
+        calls_of(thread, "a"),
+        [(CallEnd::Returned, 1, 5433, 5002, 5432)]
+    );
+}
+
+#[test]
+fn handler_does_not_count_for_the_interrupted_call() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 2);
+    thread.signal("a+2", "handler", 30);
+    thread.sigreturn("handler+9", "a+2", 400);
+    thread.return_to("a+9", "main+2", 1);
+    assert_eq!(
+        calls_of(thread, "a"),
+        [(CallEnd::Returned, 1, 435, 402, 402)]
+    );
+}
+
+#[test]
+fn other_stacks_do_not_count_for_a_suspended_call() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 2);
+    thread.call("a+2", "swapcontext", 3);
+    thread.return_to("swapcontext+5", "f", 40);
+    thread.call("f+2", "swapcontext", 500);
+    thread.return_to("swapcontext+5", "a+3", 6);
+    thread.return_to("a+9", "main+2", 1);
+    let finished = thread.finish();
+    let row = |name| {
+        finished
+            .calls_of(name)
+            .iter()
+            .map(|call| (call.end, call.next, call.total))
+            .collect()
+    };
+    let (a, f): (Vec<_>, Vec<_>) = (row("a"), row("NewStack: f"));
+    assert_eq!(a, [(CallEnd::Returned, 552, 11)]);
+    assert_eq!(f, [(CallEnd::Suspended, 553, 540)]);
+}
+
+#[test]
+fn exception_unwinds_the_calls_that_it_leaves() {
+    let mut thread = thread_in_c();
+    thread.indirect_jump("c+9", "a+50", 10);
+    thread.return_to("a+99", "main+2", 1);
+    let finished = thread.finish();
+    let end = |name| finished.calls_of(name)[0].end;
+    assert_eq!(
+        [end("a"), end("b"), end("c")],
+        [CallEnd::Returned, CallEnd::Unwound, CallEnd::Unwound],
+    );
+}
+
+#[test]
+fn calls_that_a_correction_leaves_end_at_the_transfer() {
+    let mut thread = thread_in_c_below_recursion(); // 5 instructions
+    thread.return_to("c+9", "a+2", 10); // into main/a/a at first
+    thread.return_to("a+9", "main+2", 1); // it was main/a
+    assert_eq!(
+        calls_of(thread, "a"),
+        [
+            (CallEnd::Returned, 1, 15, 11, 14),
+            (CallEnd::Unwound, 2, 5, 1, 3),
+            (CallEnd::Unwound, 3, 5, 1, 2),
+        ],
+    );
+}
+
+#[test]
+fn calls_end_with_lost_packets_exec_and_the_trace() {
+    let mut thread = thread_in_c();
+    thread.stacks.lose_path();
+    thread.run("f", 10);
+    thread.call("f+2", "g", 10);
+    thread.stacks.replace_program();
+    thread.run("main", 10);
+    let finished = thread.finish();
+    let end = |name| {
+        finished
+            .calls_of(name)
+            .iter()
+            .map(|call| call.end)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(end("c"), [CallEnd::Lost]);
+    assert_eq!(end("g"), [CallEnd::Replaced]);
+    assert_eq!(end("Start: main"), [CallEnd::Lost, CallEnd::Running]);
+}
+
+#[test]
+fn stack_that_goes_on_after_lost_packets_keeps_its_calls() {
+    let mut thread = thread_in_c(); // main, a, b, c
+    thread.stacks.lose_path();
+    thread.run("f", 10);
+    thread.return_to("f+9", "a+2", 20); // the return address of b
+    thread.return_to("a+9", "main+2", 1);
+    let finished = thread.finish();
+    let end = |name| finished.calls_of(name)[0].end;
+    assert_eq!(
+        [end("a"), end("b"), end("c")],
+        [CallEnd::Returned, CallEnd::Lost, CallEnd::Lost]
+    );
+}
+
+#[test]
+fn times_of_a_call_are_those_of_its_transfers() {
+    let mut thread = Thread::start("main", 1);
+    thread.stacks.set_time(70);
+    thread.call("main+1", "a", 2);
+    thread.stacks.set_time(80);
+    thread.return_to("a+9", "main+2", 1);
+    thread.stacks.set_time(90);
+    let calls = thread.finish().calls_of("a");
+    assert_eq!((calls[0].begin_time, calls[0].end_time), (70, 80));
+}
 
 proptest! {
     #[test]

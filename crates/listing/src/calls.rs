@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use rtit_calls::{
-    CallKind, CallStacks, CallTree, CodeInfo, FunctionRole, RootKind, StackCounts, KERNEL_START,
-    NO_NODE,
+    CallKind, CallLog, CallStacks, CallTree, CodeInfo, EndedCall, FunctionRole, RootKind,
+    StackCounts, KERNEL_START, NO_NODE,
 };
 use rtit_flow::{AddressMap, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
 
@@ -271,9 +271,9 @@ enum Departure {
     Untraced { is_return: bool, next: u64 },
 }
 
-/// The sink that follows calls.
-pub struct CallSink {
-    stacks: CallStacks<NamedCode>,
+/// The sink that follows calls. `log` gets each of them.
+pub struct CallSink<L = ()> {
+    stacks: CallStacks<NamedCode, L>,
     departure: Option<Departure>,
     /// The last instruction, and the address after it.
     last: (u64, u64),
@@ -281,9 +281,16 @@ pub struct CallSink {
 }
 
 impl CallSink {
+    /// As `with_log`, without a log.
+    pub fn new(names: NameCursor, is_whole: bool, max_edges: usize) -> CallSink {
+        CallSink::with_log(names, is_whole, max_edges, ())
+    }
+}
+
+impl<L: CallLog> CallSink<L> {
     /// `is_whole`: the trace begins with the thread. Calls beyond the first `max_edges` pairs of caller and callee
     /// share one number for each kind of call.
-    pub fn new(names: NameCursor, is_whole: bool, max_edges: usize) -> CallSink {
+    pub fn with_log(names: NameCursor, is_whole: bool, max_edges: usize, log: L) -> CallSink<L> {
         let code = NamedCode {
             names,
             facts: AddressMap::default(),
@@ -300,11 +307,16 @@ impl CallSink {
             RootKind::Unknown
         };
         CallSink {
-            stacks: CallStacks::new(code, root),
+            stacks: CallStacks::with_log(code, root, log),
             departure: None,
             last: (0, 0),
             is_run_open: false,
         }
+    }
+
+    /// Ends all calls; `log` gets those that have not ended.
+    pub fn end_calls(&mut self) {
+        self.stacks.finish();
     }
 
     /// Ends all calls.
@@ -318,6 +330,15 @@ impl CallSink {
             tree,
             counts,
         }
+    }
+
+    pub fn log_mut(&mut self) -> &mut L {
+        self.stacks.log_mut()
+    }
+
+    /// The edges that the calls so far have numbers of, and the names of their functions.
+    pub fn named_edges(&self) -> (&[NamedEdge], &[String]) {
+        (&self.stacks.code.edges, &self.stacks.code.function_names)
     }
 
     /// The next instruction is at `to`.
@@ -351,11 +372,12 @@ impl CallSink {
     }
 }
 
-impl Sink for CallSink {
+impl<L: CallLog> Sink for CallSink<L> {
     const NEEDS: SinkNeeds = SinkNeeds::Order;
 
     #[inline]
-    fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
+        self.stacks.set_time(time);
         if let Some(departure) = self.departure.take() {
             self.arrive_at_instruction(departure, fragment.start);
         }
@@ -416,6 +438,30 @@ impl Sink for CallSink {
             self.stacks.code.facts.clear();
             self.stacks.forget_code();
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.stacks.log().is_full()
+    }
+}
+
+/// Calls that wait to be taken.
+pub struct CallBatch {
+    pub calls: Vec<EndedCall>,
+    /// Decoding pauses at this number.
+    pub max_calls: usize,
+    pub has_finished: bool,
+}
+
+impl CallLog for CallBatch {
+    const IS_ENABLED: bool = true;
+
+    fn add_call(&mut self, call: EndedCall) {
+        self.calls.push(call);
+    }
+
+    fn is_full(&self) -> bool {
+        self.calls.len() >= self.max_calls
     }
 }
 

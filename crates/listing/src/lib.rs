@@ -14,10 +14,11 @@ pub mod table;
 
 pub use by_function::FunctionCountSink;
 pub use calls::{
-    CallContext, CallEdge, CallSink, CallSiteAddress, CallSums, CallTotal, NamedEdge, ThreadCalls,
-    NONE,
+    CallBatch, CallContext, CallEdge, CallSink, CallSiteAddress, CallSums, CallTotal, NamedEdge,
+    ThreadCalls, NONE,
 };
 pub use lines::{
     AddressPeriod, InstructionFilter, LineFormat, ListingColumn, ListingSink, TimeScale,
 };
 pub use names::{module_name, FunctionSource, MappedRegion, NameCursor, ProcessNames};
+pub use rtit_calls::{EndedCall, NO_CALL};

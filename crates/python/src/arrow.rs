@@ -15,8 +15,11 @@ use pyo3::types::{PyCapsule, PyIterator};
 
 use crate::arguments::BoundedItems;
 
-/// Name, dtype ("u1", "u4", "u8", "i4", "f8"), and the labels of categories by number.
+/// Name, dtype ("u1", "u4", "u8", "i4", "i8", "f8"), and the labels of categories by number.
 type Field = (String, String, Vec<String>);
+
+/// A batch of a stream. Each has its own labels of categories.
+type Batch<'py> = (BoundedItems<Field>, BoundedItems<Bound<'py, PyAny>>);
 
 #[pyfunction]
 pub fn arrow_schema(py: Python<'_>, fields: BoundedItems<Field>) -> PyResult<Bound<'_, PyCapsule>> {
@@ -157,6 +160,7 @@ fn arrow_format_of_dtype(dtype: &str) -> PyResult<&'static str> {
         "u1" => Ok("C"),
         "u4" => Ok("I"),
         "u8" => Ok("L"),
+        "i8" => Ok("l"),
         "i4" => Ok("i"),
         "f8" => Ok("g"),
         _ => Err(PyValueError::new_err(format!(
@@ -251,6 +255,7 @@ impl ArrowArray {
                 "u4" => ArrowArray::from_buffer::<u32>(column, strings),
                 "u8" => ArrowArray::from_buffer::<u64>(column, strings),
                 "i4" => ArrowArray::from_buffer::<i32>(column, strings),
+                "i8" => ArrowArray::from_buffer::<i64>(column, strings),
                 "f8" => ArrowArray::from_buffer::<f64>(column, strings),
                 _ => Err(PyValueError::new_err(format!(
                     "dtype {dtype} is not supported"
@@ -367,8 +372,8 @@ unsafe extern "C" fn get_next(stream: *mut ArrowArrayStream, out: *mut ArrowArra
             // SAFETY: its fields are numbers and pointers that may be null. Such an array is the end of a stream.
             return Ok(unsafe { std::mem::zeroed() });
         };
-        let columns = batch?.extract::<BoundedItems<Bound<'_, PyAny>>>()?;
-        ArrowArray::from_columns(&batches.fields, &columns.0)
+        let (fields, columns) = batch?.extract::<Batch<'_>>()?;
+        ArrowArray::from_columns(&fields.0, &columns.0)
     };
     // SAFETY: the consumer passes a stream that was not released, and memory for an array.
     unsafe { write_result(stream, out, next) }

@@ -6,6 +6,7 @@ use rtit_flow::{
     BranchColumns, ByteStatus, CoverageLedger, EdgeTotal, Erratum, ErrorClass, InstructionBlock,
     InstructionColumns, LedgerSpan, RunColumns, StreamCounts, TimingSample, Totals,
 };
+use rtit_listing::{EndedCall, NamedEdge};
 use rtit_packet::table::ROWS;
 
 use crate::arguments::dict_of;
@@ -113,6 +114,41 @@ pub fn instructions_dict(py: Python<'_>, rows: InstructionColumns) -> PyResult<B
         offset: Column::from(rows.offsets),
         space: Column::from(rows.space),
     )
+}
+
+/// The calls of a thread. `edges` has the numbers of calls.
+pub fn calls_dict<'py>(
+    py: Python<'py>,
+    calls: &[EndedCall],
+    edges: &[NamedEdge],
+    functions: &[String],
+) -> PyResult<Bound<'py, PyDict>> {
+    let edge = |call: &EndedCall| edges.get(call.call as usize);
+    dict_of!(py,
+        call: column_of_rows(calls, |call| call.id),
+        parent: column_of_rows(calls, |call| call.parent),
+        depth: column_of_rows(calls, |call| call.depth),
+        function: column_of_rows(calls, |call| edge(call).map_or(0, |edge| edge.function)),
+        kind: column_of_rows(calls, |call| call.kind as u8),
+        root: column_of_rows(calls, |call| root_number(edge(call))),
+        end: column_of_rows(calls, |call| call.end as u8),
+        ambiguous: column_of_rows(calls, |call| u8::from(call.is_ambiguous)),
+        call_site: column_of_rows(calls, |call| edge(call).map_or(0, |edge| edge.call_site)),
+        entry: column_of_rows(calls, |call| edge(call).map_or(0, |edge| edge.entry)),
+        first: column_of_rows(calls, |call| call.first),
+        stop: column_of_rows(calls, |call| call.next),
+        self_instructions: column_of_rows(calls, |call| call.own),
+        total_instructions: column_of_rows(calls, |call| call.total),
+        begin_time: column_of_rows(calls, |call| call.begin_time),
+        end_time: column_of_rows(calls, |call| call.end_time),
+        functions: functions,
+    )
+}
+
+/// The `RootKind` of a root, 255 for other calls.
+pub fn root_number(edge: Option<&NamedEdge>) -> u8 {
+    let root = edge.and_then(|edge| edge.edge.root);
+    root.map_or(u8::MAX, |root| root as u8)
 }
 
 pub fn branches_dict(py: Python<'_>, rows: BranchColumns) -> PyResult<Bound<'_, PyDict>> {

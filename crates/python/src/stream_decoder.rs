@@ -16,7 +16,7 @@ use rtit_flow::{
     InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig, RunEnd, RunSink, Settings, Sink,
     StreamCounts, TimingSample, Totals,
 };
-use rtit_listing::{CallSink, FunctionCountSink, ListingSink, NONE};
+use rtit_listing::{CallBatch, CallSink, FunctionCountSink, ListingSink, NONE};
 
 use crate::arguments::{dict_of, BoundedItems, OsText};
 use crate::columns::{column_of_rows, Column};
@@ -25,8 +25,8 @@ use crate::errors::{check_errors, lock_exclusively, PendingErrors};
 use crate::image::Space;
 use crate::listing::Listing;
 use crate::results::{
-    blocks_dict, branches_dict, counts_dict, instructions_dict, ledger_rows, rows_dict,
-    samples_dict, totals_dict, LedgerRow,
+    blocks_dict, branches_dict, calls_dict, counts_dict, instructions_dict, ledger_rows,
+    root_number, rows_dict, samples_dict, totals_dict, LedgerRow,
 };
 use crate::symbols::Names;
 
@@ -584,10 +584,7 @@ impl StreamDecoder {
             call_site: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.call_site)),
             entry: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.entry)),
             kind: column_of_rows(nodes, |row| row.kind as u8),
-            root: column_of_rows(nodes, |row| {
-                let root = edge(row.call).and_then(|edge| edge.edge.root);
-                root.map_or(u8::MAX, |root| root as u8)
-            }),
+            root: column_of_rows(nodes, |row| root_number(edge(row.call))),
             calls: column_of_rows(nodes, |row| row.calls),
             own: column_of_rows(nodes, |row| row.own),
             total: Column::from(totals),
@@ -600,6 +597,41 @@ impl StreamDecoder {
             corrected: counts.corrected,
             calls_without_node: counts.too_deep + found.tree.calls_without_node,
         )
+    }
+
+    /// About `max_rows` more calls, in the order of their ends; None at the end.
+    fn call_rows<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        is_whole: bool,
+        max_pairs: usize,
+        max_rows: usize,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let mut state = self.lock_state()?;
+        let log = CallBatch {
+            calls: Vec::new(),
+            max_calls: max_rows.max(1),
+            has_finished: false,
+        };
+        let sink = || CallSink::with_log(names.new_name_cursor(), is_whole, max_pairs, log);
+        let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
+        let Some(decoder) = decoder else {
+            return Ok(None);
+        };
+        self.decode_serially(py, decoder, false)?;
+        let is_finished = decoder.is_finished();
+        let sink = decoder.sink_mut();
+        if is_finished && !std::mem::replace(&mut sink.log_mut().has_finished, true) {
+            py.detach(|| sink.end_calls());
+        }
+        let rows = std::mem::take(&mut sink.log_mut().calls);
+        if rows.is_empty() && is_finished {
+            state.finish_decoder();
+            return Ok(None);
+        }
+        let (edges, functions) = sink.named_edges();
+        calls_dict(py, &rows, edges, functions).map(Some)
     }
 
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -14,6 +14,7 @@ from rtit.trace.stream import Stream
 from rtit.trace.tables.batch import Batch, End, ErrorClass, EventKind, Table, Trust
 from rtit.trace.tables.block_ids import BlockIds, BlockIdTable, BlockTable, InstructionRuns
 from rtit.trace.tables.call_tree import CallKind, CallNode, CallTree, RootKind, StackStatistics
+from rtit.trace.tables.calls import Call, CallEnd, Calls
 from rtit.trace.tables.counts import Counts, Edge, EdgeTotals, RunTotal, RunTotals, Totals
 from rtit.trace.tables.coverage_ledger import Ledger, Span
 from rtit.trace.tables.packets import PacketRow, Packets
@@ -44,9 +45,12 @@ __all__ = [
     "Branch",
     "Branches",
     "ByteSource",
+    "Call",
+    "CallEnd",
     "CallKind",
     "CallNode",
     "CallTree",
+    "Calls",
     "Counts",
     "DecodeResult",
     "Decoder",

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from rtit.packets import BadBytes, Packet
     from rtit.trace.events.event_classes import TraceEvent
     from rtit.trace.tables.call_tree import CallTree
+    from rtit.trace.tables.calls import Calls
     from rtit.trace.threads.schedule import ThreadAttribution, ThreadId, ThreadScope
     from rtit.trace.threads.thread_extraction import ThreadAccounting
 
@@ -646,6 +647,31 @@ class Stream:
             return self.totals().runs
         return build_tables.count_runs(self.blocks(where), self.max_counters)
 
+    def calls(
+        self, symbols: Symbols, where: Selection | None = None, *, is_whole: bool = True
+    ) -> Table[Calls]:
+        """Return every call of the thread, in the order of their ends.
+
+        `where` selects calls by the time at which they began and by the called function.
+        `is_whole`: the stream begins with the thread. Raises UnsupportedError as `call_tree` does.
+        """
+        from rtit.trace.tables.calls import Calls
+
+        self._require_one_call_stack()
+
+        def batches() -> Iterator[Calls]:
+            decoder, names = self.native_decoder(), symbols.names(self.tid)
+            with self._discard_decoder_on_error():
+                while True:
+                    columns = decoder.call_rows(
+                        names, is_whole, self.max_counters, build_tables.BATCH_ROWS
+                    )
+                    if columns is None:
+                        return
+                    yield Calls.from_native(columns)
+
+        return build_tables.filtered_table(Calls, batches, self._row_filter(where))
+
     def call_tree(self, symbols: Symbols, *, is_whole: bool = True) -> CallTree:
         """Return the call tree of the thread. `is_whole`: the stream begins with the thread.
 
@@ -654,15 +680,18 @@ class Stream:
         """
         from rtit.trace.tables.call_tree import call_tree_from_native
 
+        self._require_one_call_stack()
+        decoder = self.native_decoder()
+        with self._discard_decoder_on_error():
+            columns = decoder.call_tree(symbols.names(self.tid), is_whole, self.max_counters)
+        return call_tree_from_native(columns, self.tid)
+
+    def _require_one_call_stack(self) -> None:
         if self.needs_extraction:
             raise UnsupportedError(
                 f"{self.title}: the kernel was traced, so that calls are those of all threads of "
                 "the CPU"
             )
-        decoder = self.native_decoder()
-        with self._discard_decoder_on_error():
-            columns = decoder.call_tree(symbols.names(self.tid), is_whole, self.max_counters)
-        return call_tree_from_native(columns, self.tid)
 
     def instructions_by_function(self, symbols: Symbols) -> Iterator[tuple[str, str, int]]:
         """Count the instructions of each function: (name, path of the file, instructions).

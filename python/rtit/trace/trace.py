@@ -38,6 +38,7 @@ from rtit.trace.time.guest_time import GuestTsc, check_guest_tsc
 if TYPE_CHECKING:
     from rtit.image.guest_processes import GuestProcess
     from rtit.trace.tables.call_tree import CallTree
+    from rtit.trace.tables.calls import Calls
 
 __all__ = ["Process", "ProcessExit", "Trace"]
 
@@ -341,6 +342,20 @@ class Trace:
             trees.append(stream.call_tree(self.symbols, is_whole=not self.is_snapshot))
             stream.discard_decoder()
         return join_call_trees(trees)
+
+    def calls(self, where: Selection | None = None) -> Table[Calls]:
+        """Every call of the selected threads: `Stream.calls` with the columns `tid` and `cpu`.
+
+        `where` selects threads, and calls by the time at which they began and by the called
+        function. Raises UnsupportedError for CPUs whose kernel was traced.
+        """
+        from rtit.trace.tables.calls import Calls
+
+        def table_of(stream: Stream) -> Table[Calls]:
+            return stream.calls(self.symbols, where, is_whole=not self.is_snapshot)
+
+        streams = self.by_thread(where, always_split=True)
+        return self._table_of_streams(Calls, table_of, where, streams)
 
     # Tables of all streams. They raise UsageError if `where` names streams or functions that the
     # trace does not have.

@@ -1,9 +1,10 @@
 //! A thread of a fictitious program. Addresses are written `function+offset`; each instruction takes one byte.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rtit_calls::{
-    CallKind, CallStacks, CallTree, CodeInfo, FunctionRole, RootKind, StackCounts, NO_NODE,
+    CallKind, CallStacks, CallTree, CodeInfo, EndedCall, FunctionRole, RootKind, StackCounts,
+    NO_CALL, NO_NODE,
 };
 
 /// The functions, each of `SIZE` bytes. `?` is code without a name.
@@ -92,13 +93,13 @@ impl CodeInfo for FictitiousCode {
 
 /// The control flow of a thread. `run` is the number of instructions executed after each transfer.
 pub struct Thread {
-    pub stacks: CallStacks<FictitiousCode>,
+    pub stacks: CallStacks<FictitiousCode, Vec<EndedCall>>,
     executed: u64,
 }
 
 impl Thread {
     pub fn start(place: &str, run: u64) -> Thread {
-        let stacks = CallStacks::new(FictitiousCode::default(), RootKind::Start);
+        let stacks = CallStacks::with_log(FictitiousCode::default(), RootKind::Start, Vec::new());
         let mut thread = Thread {
             stacks,
             executed: 0,
@@ -168,8 +169,8 @@ impl Thread {
         self.stacks.counts()
     }
 
-    /// Ends the thread, and asserts what is true of each tree.
-    pub fn finish(mut self) -> (CallTree, Vec<String>) {
+    /// Ends the thread, and asserts what is true of each tree and of all calls.
+    pub fn finish(mut self) -> FinishedThread {
         let tree = self.stacks.finish();
         let own: u64 = tree.nodes().iter().map(|node| node.own).sum();
         assert_eq!(own, self.executed);
@@ -177,30 +178,90 @@ impl Thread {
             assert_eq!(node.parent == NO_NODE, node.kind == CallKind::Root);
             assert!(node.parent == NO_NODE || (node.parent as usize) < at);
         }
-        (tree, self.stacks.code.call_names)
+        let mut calls = std::mem::take(self.stacks.log_mut());
+        calls.sort_by_key(|call| call.id);
+        let mut ids = BTreeSet::new();
+        for call in &calls {
+            ids.insert(call.id); // perhaps again: a function may return twice
+            assert!(
+                call.parent == NO_CALL || ids.contains(&call.parent),
+                "{call:?}"
+            );
+            assert_eq!(
+                call.kind == CallKind::Root,
+                call.parent == NO_CALL,
+                "{call:?}"
+            );
+            assert!(call.own <= call.total, "{call:?}");
+        }
+        let own: u64 = calls.iter().map(|call| call.own).sum();
+        assert_eq!(own, self.executed);
+        FinishedThread {
+            tree,
+            calls,
+            names: self.stacks.code.call_names,
+        }
     }
 
-    /// Asserts that the tree has these paths of functions, each with its calls and own instructions.
+    /// Asserts that the tree and the calls have these paths of functions, each with its calls and own instructions.
     #[track_caller]
     pub fn assert_paths(self, expected: &[(&str, u64, u64)]) {
-        let (tree, names) = self.finish();
+        let finished = self.finish();
+        let expected: BTreeMap<String, (u64, u64)> = expected
+            .iter()
+            .map(|&(path, calls, own)| (path.to_string(), (calls, own)))
+            .collect();
+        assert_eq!(finished.paths_of_tree(), expected);
+        assert_eq!(finished.paths_of_calls(), expected);
+    }
+}
+
+/// The results of a thread. The calls are in the order of their beginnings.
+pub struct FinishedThread {
+    pub tree: CallTree,
+    pub calls: Vec<EndedCall>,
+    names: Vec<String>,
+}
+
+impl FinishedThread {
+    /// Returns the calls and own instructions of each path.
+    fn paths_of_tree(&self) -> BTreeMap<String, (u64, u64)> {
+        let nodes = self.tree.nodes().iter();
+        self.sum_by_path(nodes.map(|node| (node.parent as usize, node.call, node.calls, node.own)))
+    }
+
+    fn paths_of_calls(&self) -> BTreeMap<String, (u64, u64)> {
+        let calls = self.calls.iter();
+        let index_of = |id| self.calls.iter().position(|call| call.id == id);
+        self.sum_by_path(calls.map(|call| {
+            let parent = index_of(call.parent).unwrap_or(usize::MAX);
+            (parent, call.call, 1, call.own)
+        }))
+    }
+
+    fn sum_by_path(
+        &self,
+        rows: impl Iterator<Item = (usize, u32, u64, u64)>,
+    ) -> BTreeMap<String, (u64, u64)> {
         let mut paths: Vec<String> = Vec::new();
         let mut found: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        for node in tree.nodes() {
-            let name = &names[node.call as usize];
-            let path = match paths.get(node.parent as usize) {
+        for (parent, call, calls, own) in rows {
+            let name = &self.names[call as usize];
+            let path = match paths.get(parent) {
                 Some(above) => format!("{above}/{name}"),
                 None => name.trim_start_matches("Start: ").to_string(),
             };
             let sums = found.entry(path.clone()).or_default();
-            *sums = (sums.0 + node.calls, sums.1 + node.own);
+            *sums = (sums.0 + calls, sums.1 + own);
             paths.push(path);
         }
-        let expected = expected
-            .iter()
-            .map(|&(path, calls, own)| (path.to_string(), (calls, own)))
-            .collect();
-        assert_eq!(found, expected);
+        found
+    }
+
+    /// Returns the calls of a function, in the order of their beginnings.
+    pub fn calls_of(&self, function: &str) -> Vec<EndedCall> {
+        let is_of_function = |call: &&EndedCall| self.names[call.call as usize] == function;
+        self.calls.iter().filter(is_of_function).copied().collect()
     }
 }
 

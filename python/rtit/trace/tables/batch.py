@@ -164,8 +164,12 @@ class Trust(LabelledNumber):
 
 
 Field = tuple[str, str, "type[LabelledNumber] | tuple[str, ...] | None"]
-"""A column: its name, its dtype (u1, u4, u8, i4 or f8), and the category or labels of its numbers.
+"""A column: its name, its dtype (u1, u4, u8, i4, i8 or f8), and the category or labels of its
+numbers.
 """
+
+LABELS_BY_BATCH = ("",)
+"""In place of the labels of a column: each batch has its own."""
 
 EXTRA_COLUMNS: dict[str, Field] = {
     "time": ("time", "u8", None),
@@ -419,7 +423,7 @@ class Table(Generic[B]):
         """All batches (Arrow PyCapsule interface). `requested_schema` is ignored."""
         from rtit import _core
 
-        parts = (list(batch.columns().values()) for batch in self)
+        parts = ((arrow_fields(batch.fields), list(batch.columns().values())) for batch in self)
         return _core.arrow_stream(arrow_fields(self.fields), parts)
 
 

@@ -1,0 +1,150 @@
+"""The calls of a thread, one by one: who called, from where, for how long, and how each ended.
+
+Native code follows the stacks of each thread (`crates/calls` explains how). `call_tree` adds the
+calls up by path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+from rtit.trace.tables.batch import LABELS_BY_BATCH, Batch, Field, LabelledNumber, declare_column
+from rtit.trace.tables.call_tree import CallKind, RootKind
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rtit import _core
+    from rtit.trace.tables.batch import U8, U32, U64
+
+    I64 = NDArray[np.int64]
+
+
+class CallEnd(LabelledNumber):
+    """How a call ended."""
+
+    RETURNED = 0
+    """It returned to its caller. A tail call ends with the function that made it."""
+    UNWOUND = 1
+    """An exception or longjmp left it."""
+    SUSPENDED = 2
+    """Its stack was suspended and did not run again."""
+    LOST = 3
+    """It was running when packets were lost."""
+    REPLACED = 4
+    """The program was replaced (exec)."""
+    RUNNING = 5
+    """It was running when the trace of the thread ended."""
+
+
+class Call(NamedTuple):
+    """One row of `Calls`."""
+
+    call: int
+    parent: int
+    depth: int
+    function: str
+    kind: CallKind
+    root: RootKind
+    end: CallEnd
+    ambiguous: bool
+    call_site: int
+    entry: int
+    first: int
+    stop: int
+    self_instructions: int
+    total_instructions: int
+    begin_time: int
+    end_time: int
+
+
+class Calls(Batch):
+    """Calls of a thread, in the order of their ends.
+
+    * `call`: number of the call in its thread, by the order in which calls begin
+    * `parent`: `call` of the caller; -1 for the first function of a stack
+    * `depth`: number of callers on the stack
+    * `function`: index in `functions`, the names of this batch; see `function_names`. Consumers of
+      Arrow have the names, as `Table.columns` does
+    * `kind`: a `CallKind`; `root`: a `RootKind`; `end`: a `CallEnd`
+    * `ambiguous`: 1 if several stacks were possible below the call when it ended; `parent` and
+      `depth` are then those of the likeliest one
+    * `call_site`: IP of the call; 0 if there is none. `entry`: IP of the first instruction
+    * `first`, `stop`: the call lasted from instruction `first` of the thread up to `stop`, which is
+      not part of it; instructions count from 0 in the order of execution
+    * `self_instructions`: instructions of the function itself
+    * `total_instructions`: also those of the functions it called. Signal handlers, and other stacks
+      that ran meanwhile, do not count
+    * `begin_time`, `end_time`: TSC estimates, lower bounds
+
+    The sum of `self_instructions` is the number of decoded instructions. A function that returns
+    twice, such as getcontext, has a row for each return.
+    """
+
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("entry", "entry")
+    TIME_COLUMN: ClassVar[str | None] = "begin_time"
+    call: U64 = declare_column("u8")
+    parent: I64 = declare_column("i8")
+    depth: U32 = declare_column("u4")
+    function: U32 = declare_column("u4", LABELS_BY_BATCH)
+    kind: U8 = declare_column("u1", CallKind)
+    root: U8 = declare_column("u1", RootKind)
+    end: U8 = declare_column("u1", CallEnd)
+    ambiguous: U8 = declare_column("u1")
+    call_site: U64 = declare_column("u8")
+    entry: U64 = declare_column("u8")
+    first: U64 = declare_column("u8")
+    stop: U64 = declare_column("u8")
+    self_instructions: U64 = declare_column("u8")
+    total_instructions: U64 = declare_column("u8")
+    begin_time: U64 = declare_column("u8")
+    end_time: U64 = declare_column("u8")
+    functions: Sequence[str] = ()
+
+    @classmethod
+    def from_native(cls, columns: _core.CallColumns) -> Calls:
+        """Wrap the native decoder's columns."""
+        import numpy as np
+
+        parent = np.asarray(columns["parent"]).view(np.int64)
+        native: dict[str, Any] = {**columns, "parent": parent}
+        batch = cls(*(native[name] for name, _, _ in cls.FIELDS))
+        return batch.replace(functions=columns["functions"])
+
+    def __iter__(self) -> Iterator[Call]:
+        for call, parent, depth, function, kind, root, end, ambiguous, *rest in zip(
+            *self.column_lists(), strict=True
+        ):
+            name = self.functions[function]
+            kinds = CallKind(kind), RootKind(root), CallEnd(end)
+            yield Call(call, parent, depth, name, *kinds, bool(ambiguous), *rest)
+
+    @classmethod
+    def concatenate(
+        cls, batches: Iterator[Self], extra_columns: tuple[str, ...] = ()
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns of all batches, concatenated; `function` has the names."""
+        import numpy as np
+
+        def with_names() -> Iterator[Self]:
+            for batch in batches:
+                names = np.asarray(batch.functions, object)
+                yield batch.replace(function=names[batch.function])
+
+        return super().concatenate(with_names(), extra_columns)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All columns of the batch, with the names of this batch's functions."""
+        names = tuple(self.functions) or LABELS_BY_BATCH
+        return tuple(
+            (name, dtype, names if name == "function" else labels)
+            for name, dtype, labels in super().fields
+        )
+
+    @property
+    def function_names(self) -> list[str]:
+        """The name of the function of each row."""
+        return [self.functions[each] for each in self.function.tolist()]

@@ -1,0 +1,137 @@
+"""The calls of a thread, one by one, equal what instrumented programs log of themselves."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, defaultdict
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rtit
+from calls.test_call_tree import (
+    PROGRAMS,
+    CallPath,
+    backend,
+    build_instrumented,
+    coroutine_stream,
+    decoded_instructions,
+    record,
+)
+from rtit import Image, Selection
+from rtit.trace import Call, CallEnd, CallKind, Trace
+
+__all__ = ["backend", "coroutine_stream"]  # fixtures
+
+
+def logged_calls(log: bytes) -> tuple[list[CallPath], Counter[int]]:
+    """Return the path of each call in order, and how often each function was left by unwinding."""
+    stacks: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    paths: list[CallPath] = []
+    unwound: Counter[int] = Counter()
+    for function, frame, number in struct.iter_unpack("<QQq", log):
+        stack = stacks[number]
+        if not frame:
+            while any(function == each for each, _ in stack):
+                left, _ = stack.pop()
+                if left == function:
+                    break
+                unwound[left] += 1
+            continue
+        while stack and stack[-1][1] <= frame:
+            unwound[stack.pop()[0]] += 1
+        stack.append((function, frame))
+        paths.append(tuple(each for each, _ in stack))
+    return paths, unwound
+
+
+def calls_in_order(trace: Trace) -> list[Call]:
+    """Return the calls in the order in which they began."""
+    return sorted((call for batch in trace.calls() for call in batch), key=lambda call: call.call)
+
+
+@pytest.mark.parametrize("source", PROGRAMS)
+def test_calls_equal_the_log_of_the_program(source: str, backend: str, tmp_path: Path) -> None:
+    log = record(build_instrumented(source), backend, tmp_path)
+    expected, unwound = logged_calls(log)
+    functions = {function for path in expected for function in path}
+    with Trace(tmp_path / "data") as trace:
+        calls = calls_in_order(trace)
+        instructions = trace.instructions().columns()
+    paths: dict[int, CallPath] = {}
+    found = []
+    for call in calls:
+        above = paths.get(call.parent, ())
+        paths[call.call] = (*above, call.entry) if call.entry in functions else above
+        if call.entry in functions:
+            found.append(paths[call.call])
+    assert found == expected
+
+    own = [call for call in calls if call.entry in functions]
+    if source == "unwinding.c":  # functions of C++ also log their exit while they are unwound
+        assert Counter(call.entry for call in own if call.end == CallEnd.UNWOUND) == unwound
+    ip, size = instructions["ip"], instructions["size"]
+    for call in own:
+        assert ip[call.first] == call.entry
+        if call.end == CallEnd.RETURNED and call.kind == CallKind.CALL:
+            assert ip[call.first - 1] == call.call_site
+            assert ip[call.stop] == call.call_site + int(size[call.first - 1])
+
+
+@pytest.mark.parametrize("source", PROGRAMS)
+def test_calls_add_up_to_the_call_tree(source: str, backend: str, tmp_path: Path) -> None:
+    record(build_instrumented(source), backend, tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        calls, tree = calls_in_order(trace), trace.call_tree()
+    assert sum(call.self_instructions for call in calls) == tree.self_instructions.sum()
+    of_rows: Counter[str] = Counter(call.function for call in calls)
+    of_tree: Counter[str] = Counter()
+    for node in tree:
+        of_tree[node.function] += node.calls
+    assert of_rows == of_tree
+    for call in calls:
+        assert call.self_instructions <= call.total_instructions <= call.stop - call.first
+
+
+@given(seed=st.integers(0, 2**32 - 1), pieces=st.integers(1, 8))
+def test_instructions_of_calls_add_up_after_lost_packets(
+    coroutine_stream: tuple[bytes, Image], seed: int, pieces: int
+) -> None:
+    data, image = coroutine_stream
+    random = Random(seed)
+    cuts = sorted(random.randrange(len(data)) for _ in range(2 * pieces))
+    kept = [data[start:end] for start, end in zip([0, *cuts[1::2]], cuts[::2], strict=False)]
+    trace = rtit.decode(b"".join([*kept, data[cuts[-1] :]]), image)
+    own = sum(int(batch.self_instructions.sum()) for batch in trace.calls())
+    assert own == decoded_instructions(trace)
+
+
+def test_selection_by_function_and_time_takes_the_calls_that_begin_there(tmp_path: Path) -> None:
+    record(build_instrumented("unwinding.c"), "qemu", tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        calls = calls_in_order(trace)
+        [main] = [call for call in calls if call.function == "main"]
+        [found] = trace.calls(Selection(functions=("main",))).rows()
+        assert found == main
+        time = rtit.trace.TimeRange(main.begin_time, main.end_time)
+        within = {call.call for call in trace.calls(Selection(time=time)).rows()}
+        conversion = trace.clock
+    assert conversion is None or within
+    if conversion is None:
+        assert within == {c.call for c in calls if main.begin_time <= c.begin_time <= main.end_time}
+
+
+def test_columns_have_the_names_of_functions(tmp_path: Path) -> None:
+    record(build_instrumented("unwinding.c"), "qemu", tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        names = [call.function for call in trace.calls().rows()]
+        columns = trace.calls().columns()
+        assert columns["function"].tolist() == names
+        assert set(columns) >= {"tid", "cpu", "call", "parent"}
+        arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        table = arrow.table(trace.calls())
+    assert table["function"].to_pylist() == names
+    assert table["parent"].to_pylist() == columns["parent"].tolist()
