@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import resource
 import struct
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
@@ -21,14 +19,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
-from programs.build import SOURCES, CannotBuildError, compiled
-from rtit import Image
+from calls.instrumented import (
+    PROGRAMS,
+    RECORDINGS,
+    coroutine_stream,
+    decoded_instructions,
+    record,
+    recorded,
+)
+from programs.build import compiled
 from rtit.trace import CallKind, Trace
 from rtit.views.call_tree import merge_functions
 from support.recordings import require_backend
-
-FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-finstrument-functions"]
-PROGRAMS = ["unwinding.c", "coroutines.c", "exceptions.cpp"]
 
 CallPath = tuple[int, ...]
 """Start addresses of functions, the outermost first."""
@@ -68,53 +70,20 @@ def decoded_paths(trace: Trace, functions: set[int]) -> Counter[CallPath]:
     return found
 
 
-@pytest.fixture(params=["qemu", "ptrace"])
-def backend(request: pytest.FixtureRequest) -> str:
-    require_backend(request.param)
-    return str(request.param)
-
-
-@pytest.mark.parametrize("source", PROGRAMS)
-def test_paths_of_calls_equal_the_log_of_the_program(
-    source: str, backend: str, tmp_path: Path
-) -> None:
-    program = build_instrumented(source)
-    log = record(program, backend, tmp_path)
+@pytest.mark.parametrize(("source", "backend"), RECORDINGS)
+def test_paths_of_calls_equal_the_log_of_the_program(source: str, backend: str) -> None:
+    path, log = recorded(source, backend)
     expected = logged_paths(log)
     assert len(expected) > 20
-    with Trace(tmp_path / "data") as trace:
+    with Trace(path) as trace:
         found = decoded_paths(trace, {function for path in expected for function in path})
     assert found == expected
 
 
-def build_instrumented(source: str) -> Path:
-    path = SOURCES / "calls" / source
-    header = (SOURCES / "calls" / "entry_log.h").read_bytes()
-    try:
-        return compiled(
-            f"calls-{path.stem}",
-            [str(path)],
-            language="c++" if path.suffix == ".cpp" else "c",
-            flags=FLAGS,
-            depends=[header],
-        )
-    except CannotBuildError as error:
-        pytest.skip(str(error))
-
-
-def record(program: Path, backend: str, folder: Path, *options: str) -> bytes:
-    """Record the program into `data`; return its standard output."""
-    words = ["record", "-q", "--backend", backend, "-o", str(folder / "data"), *options]
-    words += ["--", str(program)]
-    ended = subprocess.run([sys.executable, "-m", "rtit", *words], capture_output=True, check=True)
-    return ended.stdout
-
-
 @pytest.mark.parametrize("source", PROGRAMS)
-def test_calls_in_the_tree_add_up_to_all_instructions(source: str, tmp_path: Path) -> None:
-    require_backend("qemu")
-    record(build_instrumented(source), "qemu", tmp_path)
-    with Trace(tmp_path / "data") as trace:
+def test_calls_in_the_tree_add_up_to_all_instructions(source: str) -> None:
+    path, _ = recorded(source, "qemu")
+    with Trace(path) as trace:
         tree = trace.call_tree()
         assert tree.self_instructions.sum() == decoded_instructions(trace)
         is_root, is_signal = tree.kind == CallKind.ROOT, tree.kind == CallKind.SIGNAL
@@ -125,10 +94,8 @@ def test_calls_in_the_tree_add_up_to_all_instructions(source: str, tmp_path: Pat
 
 
 @given(seed=st.integers(0, 2**32 - 1), pieces=st.integers(1, 8))
-def test_instructions_add_up_after_lost_packets(
-    coroutine_stream: tuple[bytes, Image], seed: int, pieces: int
-) -> None:
-    data, image = coroutine_stream
+def test_instructions_add_up_after_lost_packets(seed: int, pieces: int) -> None:
+    data, image = coroutine_stream()
     random = Random(seed)
     cuts = sorted(random.randrange(len(data)) for _ in range(2 * pieces))
     kept = [data[start:end] for start, end in zip([0, *cuts[1::2]], cuts[::2], strict=False)]
@@ -137,21 +104,6 @@ def test_instructions_add_up_after_lost_packets(
     tree = trace.call_tree()
     assert tree.self_instructions.sum() == decoded_instructions(trace)
     assert tree.total_instructions[tree.parent < 0].sum() <= tree.self_instructions.sum()
-
-
-@pytest.fixture(scope="module")
-def coroutine_stream(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Image]:
-    """PT and code of the coroutine program."""
-    require_backend("qemu")
-    folder = tmp_path_factory.mktemp("coroutines")
-    record(build_instrumented("coroutines.c"), "qemu", folder)
-    with Trace(folder / "data") as trace:
-        [stream] = trace.streams
-        return stream.read(), stream.image
-
-
-def decoded_instructions(trace: Trace) -> int:
-    return sum(stream.counts().instructions for stream in trace.streams)
 
 
 def test_recursion_of_a_million_levels_takes_bounded_memory(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -12,19 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
-from calls.test_call_tree import (
+from calls.instrumented import (
     PROGRAMS,
-    CallPath,
-    backend,
-    build_instrumented,
+    RECORDINGS,
     coroutine_stream,
     decoded_instructions,
-    record,
+    recorded,
 )
-from rtit import Image, Selection
+from calls.test_call_tree import CallPath
+from rtit import Selection
 from rtit.trace import Call, CallEnd, CallKind, Trace
-
-__all__ = ["backend", "coroutine_stream"]  # fixtures
 
 
 def logged_calls(log: bytes) -> tuple[list[CallPath], Counter[int]]:
@@ -53,12 +49,12 @@ def calls_in_order(trace: Trace) -> list[Call]:
     return sorted((call for batch in trace.calls() for call in batch), key=lambda call: call.call)
 
 
-@pytest.mark.parametrize("source", PROGRAMS)
-def test_calls_equal_the_log_of_the_program(source: str, backend: str, tmp_path: Path) -> None:
-    log = record(build_instrumented(source), backend, tmp_path)
+@pytest.mark.parametrize(("source", "backend"), RECORDINGS)
+def test_calls_equal_the_log_of_the_program(source: str, backend: str) -> None:
+    path, log = recorded(source, backend)
     expected, unwound = logged_calls(log)
     functions = {function for path in expected for function in path}
-    with Trace(tmp_path / "data") as trace:
+    with Trace(path) as trace:
         calls = calls_in_order(trace)
         instructions = trace.instructions().columns()
     paths: dict[int, CallPath] = {}
@@ -82,9 +78,9 @@ def test_calls_equal_the_log_of_the_program(source: str, backend: str, tmp_path:
 
 
 @pytest.mark.parametrize("source", PROGRAMS)
-def test_calls_add_up_to_the_call_tree(source: str, backend: str, tmp_path: Path) -> None:
-    record(build_instrumented(source), backend, tmp_path)
-    with Trace(tmp_path / "data") as trace:
+def test_calls_add_up_to_the_call_tree(source: str) -> None:
+    path, _ = recorded(source, "qemu")
+    with Trace(path) as trace:
         calls, tree = calls_in_order(trace), trace.call_tree()
     assert sum(call.self_instructions for call in calls) == tree.self_instructions.sum()
     of_rows: Counter[str] = Counter(call.function for call in calls)
@@ -97,10 +93,8 @@ def test_calls_add_up_to_the_call_tree(source: str, backend: str, tmp_path: Path
 
 
 @given(seed=st.integers(0, 2**32 - 1), pieces=st.integers(1, 8))
-def test_instructions_of_calls_add_up_after_lost_packets(
-    coroutine_stream: tuple[bytes, Image], seed: int, pieces: int
-) -> None:
-    data, image = coroutine_stream
+def test_instructions_of_calls_add_up_after_lost_packets(seed: int, pieces: int) -> None:
+    data, image = coroutine_stream()
     random = Random(seed)
     cuts = sorted(random.randrange(len(data)) for _ in range(2 * pieces))
     kept = [data[start:end] for start, end in zip([0, *cuts[1::2]], cuts[::2], strict=False)]
@@ -109,9 +103,9 @@ def test_instructions_of_calls_add_up_after_lost_packets(
     assert own == decoded_instructions(trace)
 
 
-def test_selection_by_function_and_time_takes_the_calls_that_begin_there(tmp_path: Path) -> None:
-    record(build_instrumented("unwinding.c"), "qemu", tmp_path)
-    with Trace(tmp_path / "data") as trace:
+def test_selection_by_function_and_time_takes_the_calls_that_begin_there() -> None:
+    path, _ = recorded("unwinding.c", "qemu")
+    with Trace(path) as trace:
         calls = calls_in_order(trace)
         [main] = [call for call in calls if call.function == "main"]
         [found] = trace.calls(Selection(functions=("main",))).rows()
@@ -124,9 +118,9 @@ def test_selection_by_function_and_time_takes_the_calls_that_begin_there(tmp_pat
         assert within == {c.call for c in calls if main.begin_time <= c.begin_time <= main.end_time}
 
 
-def test_columns_have_the_names_of_functions(tmp_path: Path) -> None:
-    record(build_instrumented("unwinding.c"), "qemu", tmp_path)
-    with Trace(tmp_path / "data") as trace:
+def test_columns_have_the_names_of_functions() -> None:
+    path, _ = recorded("unwinding.c", "qemu")
+    with Trace(path) as trace:
         names = [call.function for call in trace.calls().rows()]
         columns = trace.calls().columns()
         assert columns["function"].tolist() == names
