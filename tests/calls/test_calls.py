@@ -83,11 +83,11 @@ def test_calls_add_up_to_the_call_tree(source: str) -> None:
     with Trace(path) as trace:
         calls, tree = calls_in_order(trace), trace.call_tree()
     assert sum(call.self_instructions for call in calls) == tree.self_instructions.sum()
-    of_rows: Counter[str] = Counter(call.function for call in calls)
-    of_tree: Counter[str] = Counter()
+    calls_of_rows: Counter[str] = Counter(call.function for call in calls)
+    calls_of_tree: Counter[str] = Counter()
     for node in tree:
-        of_tree[node.function] += node.calls
-    assert of_rows == of_tree
+        calls_of_tree[node.function] += node.calls
+    assert calls_of_rows == calls_of_tree
     for call in calls:
         assert call.self_instructions <= call.total_instructions <= call.stop - call.first
 

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from programs.build import build
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Writer
+from rtit.views.call_durations import CallDurations
 from support.recordings import RecordedProgram, Recorder, thread_ends
 from support.streams import SYNC
 
@@ -145,6 +151,48 @@ def test_json_has_parents_first_and_adds_up_to_the_executed_instructions(
     assert sum(node["calls"] for node in nodes if node["function"] == "down") == DOWN_CALLS
 
 
+def test_durations_are_those_of_all_calls_of_the_function(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--function", "down", "--durations", "--json")
+    found = json.loads(print_calls(recursion, *options, capsys=capsys))
+    assert found["calls"] == DOWN_CALLS
+    assert found["ends"] == {"returned": DOWN_CALLS}
+    assert sum(each["calls"] for each in found["histogram"]) == DOWN_CALLS
+    # four of the calls made 63, 64, 65 and 500 calls in a row; the others are within these
+    steps = [each["instructions"] for each in found["slowest"]]
+    assert steps == sorted(steps, reverse=True)
+    [step] = {one - two for one, two in pairwise(steps)}
+    assert found["instructions"]["most"] == found["instructions"]["least"] + 500 * step
+    for each in found["slowest"]:
+        assert each["stop"] - each["first"] == each["instructions"]
+    callers = [each["call_site"].partition("+")[0] for each in found["slowest"]]
+    assert callers == ["main", *["down"] * 9]
+
+
+def test_durations_are_printed_with_a_histogram(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--function", "even", "--durations")
+    summary, histogram, longest = print_calls(recursion, *options, capsys=capsys).split("\n\n")
+    assert summary.startswith("101 calls; instructions of each with its callees:\n  least ")
+    bars = histogram.splitlines()[1:]
+    assert sum(int(re.sub(r".* \.\. +[\d,]+ +([\d,]+).*", r"\1", bar)) for bar in bars) == 101
+    assert re.fullmatch(r".*  main\+0x[0-9a-f]+", longest.splitlines()[2])
+
+
+@given(counts=st.dictionaries(st.integers(0, 1 << 40), st.integers(1, 50), min_size=1))
+def test_percentiles_equal_those_of_numpy(counts: dict[int, int]) -> None:
+    durations = CallDurations("f", Counter(counts))
+    values = np.repeat(list(counts), list(counts.values()))
+    expected = np.percentile(values, [0, 50, 90, 99, 100], method="inverted_cdf")
+    assert durations.percentiles(0, 50, 90, 99, 100) == expected.tolist()
+    histogram = durations.histogram()
+    for low, high, calls in histogram:
+        assert calls == ((values >= low) & (values <= high)).sum()
+    assert sum(calls for _, _, calls in histogram) == len(values)
+
+
 def test_tid_selects_the_calls_of_a_thread(
     record: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +221,8 @@ def test_each_of_several_threads_has_a_row(
         (["--function", "dwn", "--callers"], "no call of a function 'dwn'; similar names: down"),
         (["--function", "unlike"], "no call of a function 'unlike'"),
         (["--callers"], "--callers needs --function"),
+        (["--durations"], "--durations needs --function"),
+        (["--function", "dwn", "--durations"], "no call of a function 'dwn'; similar names: down"),
         (["--min-share", "x"], "--min-share: not a percentage from 0 to 100: 'x'"),
         (["--min-share", "101"], "--min-share: not a percentage from 0 to 100: '101'"),
         (["--min-share", "nan"], "--min-share: not a percentage from 0 to 100: 'nan'"),

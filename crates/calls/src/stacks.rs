@@ -177,7 +177,8 @@ struct Choice {
     /// The depths that were reached.
     levels: Vec<ChoiceLevel>,
     is_open: bool,
-    /// The stack before the transfer, and how its calls end that the stack taken does not have, if that is a part of it.
+    /// The stack before the transfer, and the end of its calls that the stack taken does not have, if that is a part
+    /// of it.
     before: Link,
     end: CallEnd,
     /// Calls that ended, each with its level in `levels`, which has its caller.

@@ -12,13 +12,16 @@ from rtit.errors import UsageError
 from rtit.text_escaping import escape_control_characters
 
 if TYPE_CHECKING:
+    from rtit.trace import Trace
     from rtit.trace.tables.call_tree import CallTree
+    from rtit.trace.tables.selection import Selection
     from rtit.views.call_tree import FunctionNode
 
 _EPILOG = """Examples:
   rtit calls
   rtit calls --function main --max-depth 3
   rtit calls --function malloc --callers
+  rtit calls --function malloc --durations
   rtit calls --folded > stacks.txt
 """
 
@@ -40,6 +43,11 @@ def add_arguments(parser: CommandParser) -> None:
     )
     options.add_flag_option(
         group, "--callers", "With --function: show its callers, and their callers"
+    )
+    options.add_flag_option(
+        group,
+        "--durations",
+        "With --function: show how many instructions its calls took, and the longest calls",
     )
     options.add_value_option(
         group,
@@ -72,8 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
     share = _parse_share(arguments.min_share)
     if arguments.callers and arguments.called_function is None:
         raise UsageError("--callers needs --function")
+    if arguments.durations and arguments.called_function is None:
+        raise UsageError("--durations needs --function")
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
+        if arguments.durations:
+            return _print_durations(trace, where, arguments)
         tree = trace.call_tree(where)
         if arguments.json:
             output.write_json(view.call_tree_json(tree))
@@ -92,6 +104,19 @@ def run(arguments: argparse.Namespace) -> int:
                 _print_notes(tree)
         has_gaps = bool((tree.root == RootKind.AFTER_LOSS).any())
         return EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
+
+
+def _print_durations(trace: Trace, where: Selection, arguments: argparse.Namespace) -> int:
+    from rtit.views.call_durations import duration_lines, durations_json, measure_calls
+
+    found = measure_calls(trace, arguments.called_function, where)
+    if arguments.json:
+        output.write_json(durations_json(found))
+    else:
+        for line in duration_lines(found):
+            output.print_line(escape_control_characters(line))
+    has_gaps = any(each.counts().errors for each in trace.streams)
+    return EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
 
 
 def _parse_share(text: str) -> float:
