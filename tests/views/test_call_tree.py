@@ -12,6 +12,7 @@ from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind, join_call_
 from rtit.views.call_tree import (
     FunctionNode,
     call_tree_json,
+    count_each_path_once,
     folded_stacks,
     merge_callers,
     merge_functions,
@@ -124,6 +125,14 @@ def test_recursive_calls_count_once_for_the_callers_of_the_outermost() -> None:
     top = merge_callers(make_tree(TWO_SITES), "work")
     assert top.total == 190
     assert nested(top) == {"work": (11, 75, 190, {"main": (11, 75, 190, {})})}
+
+
+def test_stacks_of_callers_add_up_to_the_total_of_the_function() -> None:
+    leaf, work = (merge_callers(make_tree(TWO_SITES), each) for each in ("leaf", "work"))
+    for top in (leaf, work):
+        count_each_path_once(top)
+    assert list(folded_stacks(leaf)) == ["leaf;work;main 110", "leaf;work;work;main 5"]
+    assert list(folded_stacks(work)) == ["work;main 190"]
 
 
 @pytest.mark.parametrize("merge", [merge_functions, merge_callers])

@@ -122,6 +122,18 @@ def merge_callers(tree: CallTree, function: str) -> FunctionNode:
     return top
 
 
+def count_each_path_once(root: FunctionNode) -> None:
+    """Change a tree of callers: `own` of a node becomes the instructions of paths that end there.
+
+    The sum of `own` is then the total of the function, as for a tree of callees.
+    """
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        node.own = node.total - sum(each.total for each in node.children.values())
+        pending += node.children.values()
+
+
 def _find_functions(tree: CallTree, function: str) -> set[int]:
     found = {number for number, name in enumerate(tree.functions) if name == function}
     if not found:
@@ -146,20 +158,21 @@ def walk_tree(
     Yields the depth, the node, and the number of its callees that are left out: those with less
     than `min_total` instructions, and those deeper than `max_depth`.
     """
-    pending = [(0, each) for each in _largest_last(root)]
+    pending = [(0, each) for each in callees_by_total(root)]
     pending = [each for each in pending if each[1].total >= min_total]
     while pending:
         depth, node = pending.pop()
         shown = [
             each
-            for each in _largest_last(node)
+            for each in callees_by_total(node)
             if each.total >= min_total and depth + 1 < max_depth
         ]
         yield depth, node, len(node.children) - len(shown)
         pending += [(depth + 1, each) for each in shown]
 
 
-def _largest_last(node: FunctionNode) -> Sequence[FunctionNode]:
+def callees_by_total(node: FunctionNode) -> Sequence[FunctionNode]:
+    """Return the callees of a node, the largest last."""
     return sorted(node.children.values(), key=lambda each: (each.total, each.name))
 
 
@@ -168,7 +181,7 @@ def folded_stacks(root: FunctionNode) -> Iterator[str]:
 
     The names of a stack take memory only while it is the current one.
     """
-    pending = [(0, each) for each in _largest_last(root)]
+    pending = [(0, each) for each in callees_by_total(root)]
     stack: list[str] = []
     while pending:
         depth, node = pending.pop()
@@ -176,7 +189,7 @@ def folded_stacks(root: FunctionNode) -> Iterator[str]:
         stack.append(escape_control_characters(node.name).replace(";", ":"))
         if node.own:
             yield f"{';'.join(stack)} {node.own}"
-        pending += [(depth + 1, each) for each in _largest_last(node)]
+        pending += [(depth + 1, each) for each in callees_by_total(node)]
 
 
 def call_tree_json(tree: CallTree) -> dict[str, Any]:
