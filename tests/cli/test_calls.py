@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -28,6 +31,7 @@ from support.streams import SYNC
 
 DOWN_CALLS = 64 + 65 + 66 + 501
 HEADER = "         total  share           self      calls  function"
+SVG_TITLE = "{http://www.w3.org/2000/svg}title"
 ROW = re.compile(r" *([\d,]+) +([\d.]+)% +([\d,]+) +([\d,]+)  ( *)(.*)")
 
 
@@ -131,6 +135,87 @@ def test_folded_stacks_add_up_to_the_executed_instructions(
     assert len(stacks) == len(lines)
     assert ";".join(["_start", "begin", "main", *["down"] * 501]) in stacks
     assert [sum(map(int, stacks.values()))] == list(executed_instructions(recursion).values())
+
+
+@pytest.mark.parametrize("tool", ["inferno-flamegraph", "flamegraph.pl"])
+def test_flame_graph_tool_reads_the_folded_stacks(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str], tool: str
+) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    folded = print_calls(recursion, "--folded", capsys=capsys)
+    picture = subprocess.run([tool], input=folded, stdout=subprocess.PIPE, text=True, check=True)
+    totals = re.findall(r"<title>all \(([\d,]+) samples, 100%\)", picture.stdout)
+    assert [int(each.replace(",", "")) for each in totals] == list(
+        executed_instructions(recursion).values()
+    )
+
+
+def test_folded_callers_add_up_to_the_instructions_of_the_function(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--function", "down", "--folded")
+    totals = [
+        sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines())
+        for text in (
+            print_calls(recursion, *options, capsys=capsys),
+            print_calls(recursion, *options, "--callers", capsys=capsys),
+        )
+    ]
+    assert totals[0] == totals[1] > 0
+
+
+def write_calls(recording: RecordedProgram, path: Path, *options: str) -> bytes:
+    assert main(["calls", str(recording.data), "-o", str(path), *options]) == 0
+    return path.read_bytes()
+
+
+def test_flame_graph_has_the_functions_and_executed_instructions(
+    recursion: RecordedProgram, tmp_path: Path
+) -> None:
+    options = ("--flamegraph", "--min-share", "0", "--max-depth", "1000")
+    picture = write_calls(recursion, tmp_path / "calls.svg", *options)
+    assert write_calls(recursion, tmp_path / "again.svg", *options) == picture
+    titles = [each.text or "" for each in ElementTree.fromstring(picture).iter(SVG_TITLE)]
+    name, *frames = (each.split("\n") for each in titles)
+    assert name[0].startswith("rtit record ")
+    [(_, instructions)] = executed_instructions(recursion).items()
+    assert frames[0] == ["all", f"{instructions:,} instructions (100.00%)"]
+    assert [frame[0] for frame in frames].count("down") == 501
+    calls = [re.findall(r"([\d,]+) calls?$", facts)[0] for name, facts in frames if name == "down"]
+    assert sum(map(int, calls)) == DOWN_CALLS
+
+
+def test_flame_graph_of_a_function_names_it(recursion: RecordedProgram, tmp_path: Path) -> None:
+    for options, title in (((), "odd: rtit "), (("--callers",), "callers of odd: rtit ")):
+        picture = write_calls(
+            recursion, tmp_path / "calls.svg", "--flamegraph", "--function", "odd", *options
+        )
+        names = [each.text or "" for each in ElementTree.fromstring(picture).iter(SVG_TITLE)]
+        assert names[0].startswith(title)
+        assert names[2].startswith("odd\n")
+
+
+def test_speedscope_file_has_a_profile_for_each_thread(record: Recorder, tmp_path: Path) -> None:
+    recording = record([build("fork")])
+    value = json.loads(write_calls(recording, tmp_path / "calls.json", "--speedscope"))
+    profiles = {
+        int(profile["name"].split()[1]): profile["endValue"] for profile in value["profiles"]
+    }
+    assert profiles == executed_instructions(recording)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--folded",), ("--json",)], ids=["tree", "folded", "json"]
+)
+def test_output_file_has_what_is_printed_without_it(
+    recursion: RecordedProgram,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    printed = print_calls(recursion, *options, capsys=capsys)
+    assert write_calls(recursion, tmp_path / "calls", *options).decode() == printed
 
 
 def test_json_has_parents_first_and_adds_up_to_the_executed_instructions(

@@ -43,6 +43,7 @@ READING_COMMANDS = {
 }
 WRITING_COMMANDS = {
     "pack": ["DATA", "-o", "made.zip"],
+    "calls": ["--flamegraph", "-o", "made", "PACK"],
     "profile": ["--for", "callgrind", "-o", "made", "PACK"],
     "coverage": ["--format", "drcov", "-o", "made", "PACK"],
     "convert": ["DATA", "--split", "parts"],

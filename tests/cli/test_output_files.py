@@ -73,6 +73,7 @@ def _limit_file_size() -> None:
     [
         "pack {data} -o",
         "stat {data} -o",
+        *(f"calls {{data}} {each} -o" for each in ("--folded", "--flamegraph", "--speedscope")),
         *(f"profile {{data}} --for {tool} -o" for tool in ("callgrind", "pprof", "perf")),
         *(f"coverage {{data}} --format {each} -o" for each in ("text", "html", "afl")),
         "convert --raw {packets} --maps {maps} -o",

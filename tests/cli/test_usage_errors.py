@@ -52,6 +52,11 @@ COMMANDS = "  rtit --help lists the commands\n"
             REPORT,
         ),
         (
+            ["calls", "--json", "--folded"],
+            "rtit calls: --folded: not allowed with argument --json",
+            "  usage: rtit calls [options] [FILE]      (rtit calls --help)\n",
+        ),
+        (
             ["diff", "a"],
             "rtit diff: the following arguments are required: B",
             "  usage: rtit diff [options] A B      (rtit diff --help)\n",

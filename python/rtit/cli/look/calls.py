@@ -1,4 +1,4 @@
-"""`rtit calls FILE`: who called whom, as a tree."""
+"""`rtit calls FILE`: who called whom, as a tree or as a picture of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
-from rtit.text_escaping import escape_control_characters
+from rtit.text_escaping import escape_control_characters, format_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from rtit.trace import Trace
     from rtit.trace.tables.call_tree import CallTree
     from rtit.trace.tables.selection import Selection
@@ -22,8 +24,9 @@ _EPILOG = """Examples:
   rtit calls --function main --max-depth 3
   rtit calls --function malloc --callers
   rtit calls --function malloc --durations
-  rtit calls --folded > stacks.txt
+  rtit calls --flamegraph -o calls.svg
 """
+_MIN_SHARE = 0.01
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -53,7 +56,7 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--max-depth",
         "N",
-        "Show N levels (default: 100)",
+        "Show N levels in the tree and in flame graphs (default: 100)",
         default=100,
         type=options.parse_count,
     )
@@ -61,23 +64,28 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--min-share",
         "PERCENT",
-        "Leave out functions with a smaller share of the instructions (default: 1)",
-        default="1",
+        "Leave out functions with a smaller share of the instructions from the tree and from "
+        "flame graphs (default: 1 for the tree, 0.1 for flame graphs)",
     )
-    options.add_flag_option(
-        group, "--folded", "Print folded stacks, the input of flame graph tools"
-    )
-    options.add_json_option(group, "Print one JSON object with all nodes")
+    formats = group.add_mutually_exclusive_group()
+    for option, text in (
+        ("--flamegraph", "Write a flame graph: one SVG file with zoom and search"),
+        ("--folded", "Write folded stacks, the input of flame graph tools"),
+        ("--speedscope", "Write JSON for https://www.speedscope.app, a profile for each thread"),
+        ("--json", "Write one JSON object with all nodes"),
+    ):
+        options.add_flag_option(formats, option, text)
+    options.add_output_option(group)
     options.add_stream_options(parser)
     options.add_common_reading_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the tree; return 3 if something could not be decoded."""
+    """Write the tree; return 3 if something could not be decoded."""
     from rtit.trace import RootKind
-    from rtit.views import call_tree as view
 
-    share = _parse_share(arguments.min_share)
+    if arguments.min_share is not None:
+        arguments.min_share = _parse_share(arguments.min_share)
     if arguments.callers and arguments.called_function is None:
         raise UsageError("--callers needs --function")
     if arguments.durations and arguments.called_function is None:
@@ -87,21 +95,14 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.durations:
             return _print_durations(trace, where, arguments)
         tree = trace.call_tree(where)
-        if arguments.json:
-            output.write_json(view.call_tree_json(tree))
+        titles = {each.tid: each.title for each in trace.by_thread(where, always_split=True)}
+        if arguments.flamegraph or arguments.speedscope or arguments.json:
+            title = " ".join(trace.command_line) or trace.path
+            output.write_file_or_stdout(
+                arguments.output, _format_file(arguments, tree, titles, title)
+            )
         else:
-            if arguments.callers:
-                root = view.merge_callers(tree, arguments.called_function)
-            else:
-                threads = {each.tid: each.title for each in trace.by_thread(where)}
-                titles = threads if len(threads) > 1 and arguments.called_function is None else {}
-                root = view.merge_functions(tree, arguments.called_function, titles)
-            if arguments.folded:
-                for line in view.folded_stacks(root):
-                    output.print_line(line)
-            else:
-                _print_tree(root, share, arguments.max_depth)
-                _print_notes(tree)
+            _write_lines(arguments.output, _format_lines(arguments, tree, titles))
         has_gaps = bool((tree.root == RootKind.AFTER_LOSS).any())
         return EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
 
@@ -111,12 +112,76 @@ def _print_durations(trace: Trace, where: Selection, arguments: argparse.Namespa
 
     found = measure_calls(trace, arguments.called_function, where)
     if arguments.json:
-        output.write_json(durations_json(found))
+        text = f"{format_json(durations_json(found))}\n"
+        output.write_file_or_stdout(arguments.output, [text.encode()])
     else:
-        for line in duration_lines(found):
-            output.print_line(escape_control_characters(line))
+        _write_lines(arguments.output, duration_lines(found))
     has_gaps = any(each.counts().errors for each in trace.streams)
     return EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
+
+
+def _format_file(
+    arguments: argparse.Namespace, tree: CallTree, titles: Mapping[int, str], title: str
+) -> Iterable[bytes]:
+    from rtit.views.call_tree import call_tree_json
+    from rtit.views.flame_graph import MIN_SHARE, flame_graph
+    from rtit.views.speedscope import speedscope_json
+
+    function = arguments.called_function
+    if arguments.flamegraph:
+        if function is not None:
+            title = f"{'callers of ' if arguments.callers else ''}{function}: {title}"
+        return flame_graph(
+            _merge_tree(arguments, tree, titles if len(titles) > 1 else {}),
+            title,
+            min_share=MIN_SHARE if arguments.min_share is None else arguments.min_share,
+            max_depth=arguments.max_depth,
+            shows_self=not arguments.callers,
+        )
+    if arguments.json:
+        value = call_tree_json(tree)
+    else:
+        root = _merge_tree(arguments, tree, titles)
+        threads = {node.name: node for node in root.children.values()}
+        value = speedscope_json(threads if function is None else {function: root}, title)
+    return [f"{format_json(value)}\n".encode()]
+
+
+def _format_lines(
+    arguments: argparse.Namespace, tree: CallTree, titles: Mapping[int, str]
+) -> Iterator[str]:
+    from rtit.views.call_tree import folded_stacks
+
+    root = _merge_tree(arguments, tree, titles if len(titles) > 1 else {})
+    if arguments.folded:
+        yield from folded_stacks(root)
+    else:
+        share = _MIN_SHARE if arguments.min_share is None else arguments.min_share
+        yield from _tree_lines(root, share, arguments.max_depth)
+        yield from _note_lines(tree)
+
+
+def _merge_tree(
+    arguments: argparse.Namespace, tree: CallTree, titles: Mapping[int, str]
+) -> FunctionNode:
+    from rtit.views import call_tree as view
+
+    if not arguments.callers:
+        function = arguments.called_function
+        return view.merge_functions(tree, function, titles if function is None else {})
+    root = view.merge_callers(tree, arguments.called_function)
+    if arguments.flamegraph or arguments.folded or arguments.speedscope:
+        view.count_each_path_once(root)
+    return root
+
+
+def _write_lines(name: str | None, lines: Iterable[str]) -> None:
+    if name is None:
+        for line in lines:
+            output.print_line(line)
+    else:
+        encoded = (f"{escape_control_characters(line)}\n".encode() for line in lines)
+        output.write_file_or_stdout(name, encoded)
 
 
 def _parse_share(text: str) -> float:
@@ -129,33 +194,30 @@ def _parse_share(text: str) -> float:
     return share / 100
 
 
-def _print_tree(root: FunctionNode, share: float, max_depth: int) -> None:
+def _tree_lines(root: FunctionNode, share: float, max_depth: int) -> Iterator[str]:
     from rtit.views.call_tree import walk_tree
 
-    output.print_line(f"{'total':>14} {'share':>6} {'self':>14} {'calls':>10}  function")
+    yield f"{'total':>14} {'share':>6} {'self':>14} {'calls':>10}  function"
     whole = root.total or 1
     for depth, node, left_out in walk_tree(root, root.total * share, max_depth):
-        name = escape_control_characters(node.name)
         more = f"  (+{left_out:,})" if left_out else ""
-        output.print_line(
+        yield (
             f"{node.total:14,} {node.total / whole:6.1%} {node.own:14,} {node.calls:10,}  "
-            f"{'  ' * depth}{name}{more}"
+            f"{'  ' * depth}{node.name}{more}"
         )
 
 
-def _print_notes(tree: CallTree) -> None:
+def _note_lines(tree: CallTree) -> Iterator[str]:
     statistics = tree.statistics
-    output.print_line()
-    output.print_line(
+    yield ""
+    yield (
         "total: instructions of the function and its callees; (+N): N callees left out "
         "(--min-share, --max-depth)"
     )
     if statistics.unknown:
-        output.print_line(
-            f"{statistics.unknown:,} transfers led to a stack that the trace does not identify"
-        )
+        yield f"{statistics.unknown:,} transfers led to a stack that the trace does not identify"
     if statistics.calls_without_node:
-        output.print_line(
+        yield (
             f"{statistics.calls_without_node:,} calls were beyond the memory limits; their "
             "instructions count for a caller"
         )
