@@ -1,8 +1,9 @@
-"""Draw the picture of the README: a real session in a terminal, as SVG.
+"""Draw the pictures of the README, as SVG: a real session in a terminal, and a flame graph.
 
     python docs/images/make.py
 
-Compiles docs/examples/program.c, records it, runs the commands below and writes session.svg.
+Compiles docs/examples/program.c, records it, runs the commands below and writes session.svg. Then
+records `ls -l` and writes flamegraph.svg.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ import sys
 import tempfile
 from html import escape
 from pathlib import Path
+
+import rtit
+from rtit.views.call_tree import merge_functions
+from rtit.views.flame_graph import flame_graph
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE.parent / "examples" / "program.c"
@@ -74,6 +79,18 @@ def draw(lines: list[tuple[str, str]]) -> str:
     )
 
 
+def draw_flame_graph(folder: Path) -> bytes:
+    """Return the flame graph of `ls -l` in a folder, without small frames."""
+    data = folder / "ls.data"
+    command = [sys.executable, "-m", "rtit", "record", "-q", "-o", data.name, "--", "ls", "-l"]
+    subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    with rtit.Trace(data) as trace:
+        root = merge_functions(trace.call_tree())
+    return b"".join(flame_graph(root, "ls -l", min_share=0.004, width=860))
+
+
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        (HERE / "session.svg").write_text(draw(run_session(Path(folder).resolve())))
+    with tempfile.TemporaryDirectory() as name:
+        made_in = Path(name).resolve()
+        (HERE / "session.svg").write_text(draw(run_session(made_in)))
+        (HERE / "flamegraph.svg").write_bytes(draw_flame_graph(made_in))
