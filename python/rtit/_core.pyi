@@ -49,6 +49,21 @@ Columns = dict[str, Column]
 _ArrowField = tuple[str, str, Sequence[str]]
 """Name, dtype (u1, u4, u8, i4, f8), and the labels of a categorical column by number."""
 
+def encode_perfetto_events(tracks: object, times: object, names: object) -> bytes:
+    """Return TracePacket messages of Perfetto, which begin and end slices.
+
+    Columns (u64): UUIDs of tracks, times in nanoseconds, and interned names; 0 ends a slice.
+    """
+
+def encode_chrome_events(
+    pid: int, tracks: object, times: object, names: object, labels: Sequence[str]
+) -> bytes:
+    """Return events of the Trace Event Format, each with a comma and a newline after it.
+
+    Columns (u64) as for `encode_perfetto_events`; `tracks` are thread numbers. `labels` are the
+    names from 1 on, as JSON.
+    """
+
 def arrow_schema(fields: Sequence[_ArrowField]) -> object:
     """Return the `arrow_schema` capsule of a struct. Raises ValueError for an unknown dtype."""
 
@@ -353,6 +368,7 @@ class CallTreeColumns(TypedDict):
 class CallColumns(TypedDict):
     call: Column
     parent: Column
+    stack: Column
     depth: Column
     function: Column
     kind: Column

@@ -24,6 +24,7 @@ READING_COMMANDS = {
     "info": ["PACK"],
     "report": ["PACK"],
     "calls": ["PACK"],
+    "timeline": ["--for", "chrome", "PACK"],
     "packets": ["PACK"],
     "instructions": ["PACK"],
     "blocks": ["PACK"],
@@ -44,6 +45,7 @@ READING_COMMANDS = {
 WRITING_COMMANDS = {
     "pack": ["DATA", "-o", "made.zip"],
     "calls": ["--flamegraph", "-o", "made", "PACK"],
+    "timeline": ["-o", "made", "PACK"],
     "profile": ["--for", "callgrind", "-o", "made", "PACK"],
     "coverage": ["--format", "drcov", "-o", "made", "PACK"],
     "convert": ["DATA", "--split", "parts"],

@@ -28,6 +28,7 @@ READERS = {
     "info": [],
     "report": [],
     "calls": [],
+    "timeline": ["--for", "chrome"],
     "packets": [],
     "instructions": ["--fields", "tid,ip,sym,dso,asm"],
     "blocks": [],

@@ -31,6 +31,8 @@ pub struct EndedCall {
     pub id: u64,
     /// The caller; `NO_CALL` for roots.
     pub parent: u64,
+    /// `id` of the first call of its stack.
+    pub stack: u64,
     /// The number of callers on the stack.
     pub depth: u32,
     /// The number of the call site and function, as `Node::call`.

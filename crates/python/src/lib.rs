@@ -14,6 +14,7 @@ mod results;
 mod reusable_decoder;
 mod stream_decoder;
 mod symbols;
+mod timeline;
 mod trace_unit;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;
@@ -57,6 +58,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<symbols::Functions>()?;
     module.add_class::<symbols::Names>()?;
     module.add_function(wrap_pyfunction!(symbols::demangle, module)?)?;
+    module.add_function(wrap_pyfunction!(timeline::encode_perfetto_events, module)?)?;
+    module.add_function(wrap_pyfunction!(timeline::encode_chrome_events, module)?)?;
     module.add_class::<trace_unit::BulkUnit>()?;
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {

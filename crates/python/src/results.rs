@@ -127,6 +127,7 @@ pub fn calls_dict<'py>(
     dict_of!(py,
         call: column_of_rows(calls, |call| call.id),
         parent: column_of_rows(calls, |call| call.parent),
+        stack: column_of_rows(calls, |call| call.stack),
         depth: column_of_rows(calls, |call| call.depth),
         function: column_of_rows(calls, |call| edge(call).map_or(0, |edge| edge.function)),
         kind: column_of_rows(calls, |call| call.kind as u8),

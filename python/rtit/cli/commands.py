@@ -24,6 +24,7 @@ GROUPS = {
         "record": Command("Run a program and record it to perf.data", "look.record"),
         "report": Command("Summarize a recording: threads, hot functions, losses", "look.report"),
         "calls": Command("Show who called whom, as a tree", "look.calls"),
+        "timeline": Command("Write a timeline of calls for Perfetto or Chrome", "look.timeline"),
         "instructions": Command("List every executed instruction", "look.instructions"),
         "branches": Command("List every branch: source and target", "look.rows"),
         "blocks": Command("List every contiguous sequence of executed instructions", "look.rows"),

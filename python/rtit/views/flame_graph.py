@@ -128,7 +128,7 @@ def _svg_lines(
     yield f'<g class="head"><rect class="page" width="100%" height="{_HEAD - 4}"/>'
     yield (
         f'<text class="title" x="{_MARGIN}" y="24">{escape(_shorten(title, title_characters))}'
-        f'</text><text class="note" x="{_MARGIN}" y="46">{note}</text></g>'
+        f'</text>\n<text class="note" x="{_MARGIN}" y="46">{note}</text></g>'
     )
     script = Path(__file__).with_name("flame_graph.js").read_text(encoding="ascii")
     yield f"<script><![CDATA[\n{script}]]></script>"
@@ -177,11 +177,11 @@ def _frame_element(
     if node.calls:
         facts += f", {_count(node.calls, 'call')}"
     label = _shorten(name, int((width - 6) / _CHARACTER))
-    text = f'<text x="3" y="13">{escape(label)}</text>' if label else ""
+    text = f'\n<text x="3" y="13">{escape(label)}</text>' if label else ""
     # an element <svg> clips its label, whatever font there is
     return (
         f'<svg data-d="{frame.depth}" data-n="{frame.total}" x="{_decimal(x)}" y="{y}" '
-        f'width="{_decimal(width)}" height="{_ROW - 1}"><title>{escape(name)}\n{facts}</title>'
+        f'width="{_decimal(width)}" height="{_ROW - 1}"><title>{escape(name)}\n{facts}</title>\n'
         f'<rect width="100%" height="100%" fill="{_colour(name, is_function=node.calls > 0)}"/>'
         f"{text}</svg>"
     )

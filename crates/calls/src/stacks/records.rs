@@ -31,6 +31,7 @@ pub(super) struct CallRecords<L> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallRecord {
     id: u64,
+    stack: u64,
     depth: u32,
     call: u32,
     first: u64,
@@ -107,8 +108,10 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             _ => parent.map_or(NO_CHOICE, |parent| parent.choice),
         };
         let depth = parent.map_or(0, |parent| parent.depth.saturating_add(1));
+        let stack = parent.map_or(self.records.next_id, |parent| parent.stack);
         self.records.of_frames.push(CallRecord {
             id: self.records.next_id,
+            stack,
             depth,
             call,
             first: self.executed,
@@ -232,6 +235,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         let call = EndedCall {
             id: record.id,
             parent: NO_CALL,
+            stack: record.stack,
             depth: record.depth,
             call: record.call,
             kind: frame.call_kind(),
@@ -292,7 +296,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
     /// The frame begins a stack of its own.
     pub(super) fn make_root_call(&mut self, at: u32, call: u32) {
         if let Some(record) = self.record_mut(at) {
-            (record.call, record.depth) = (call, 0);
+            (record.call, record.depth, record.stack) = (call, 0, record.id);
         }
     }
 

@@ -44,6 +44,7 @@ class Call(NamedTuple):
 
     call: int
     parent: int
+    stack: int
     depth: int
     function: str
     kind: CallKind
@@ -65,6 +66,7 @@ class Calls(Batch):
 
     * `call`: number of the call in its thread, by the order in which calls begin
     * `parent`: `call` of the caller; -1 for the first function of a stack
+    * `stack`: `call` of the first function of the stack
     * `depth`: number of callers on the stack
     * `function`: index in `functions`, the names of this batch; see `function_names`. Consumers of
       Arrow have the names, as `Table.columns` does
@@ -87,6 +89,7 @@ class Calls(Batch):
     TIME_COLUMN: ClassVar[str | None] = "begin_time"
     call: U64 = declare_column("u8")
     parent: I64 = declare_column("i8")
+    stack: U64 = declare_column("u8")
     depth: U32 = declare_column("u4")
     function: U32 = declare_column("u4", LABELS_BY_BATCH)
     kind: U8 = declare_column("u1", CallKind)
@@ -114,12 +117,12 @@ class Calls(Batch):
         return batch.replace(functions=columns["functions"])
 
     def __iter__(self) -> Iterator[Call]:
-        for call, parent, depth, function, kind, root, end, ambiguous, *rest in zip(
+        for call, parent, stack, depth, function, kind, root, end, ambiguous, *rest in zip(
             *self.column_lists(), strict=True
         ):
             name = self.functions[function]
             kinds = CallKind(kind), RootKind(root), CallEnd(end)
-            yield Call(call, parent, depth, name, *kinds, bool(ambiguous), *rest)
+            yield Call(call, parent, stack, depth, name, *kinds, bool(ambiguous), *rest)
 
     @classmethod
     def concatenate(

@@ -1,0 +1,90 @@
+"""`rtit timeline FILE`: a timeline of calls, for Perfetto and similar viewers."""
+
+from __future__ import annotations
+
+import argparse
+
+from rtit.cli import options, output
+from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.parser import CommandParser
+
+_EPILOG = """Examples:
+  rtit timeline -o calls.pftrace          (open the file in https://ui.perfetto.dev)
+  rtit timeline --min-length 1000 -o calls.pftrace
+  rtit timeline --for chrome -o calls.json
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Write the calls of each thread as a timeline.\n\n"
+        "The axis shows executed instructions: one microsecond in the viewer is one instruction."
+    )
+    parser.epilog = _EPILOG
+    options.add_file_argument(parser)
+    group = parser.add_argument_group("Output")
+    options.add_output_option(group)
+    group.add_argument(
+        "--for",
+        choices=("perfetto", "chrome"),
+        default="perfetto",
+        dest="format",
+        help="Format: perfetto, or chrome for the JSON format of chrome://tracing "
+        "(default: perfetto)",
+    )
+    group.add_argument(
+        "--axis",
+        choices=("instructions", "time"),
+        default="instructions",
+        help="Axis: instructions, or time by the clock of the recording. Calls between two timing "
+        "packets have no length in time (default: instructions)",
+    )
+    options.add_value_option(
+        group,
+        "--min-length",
+        "N",
+        "Leave out calls with fewer than N instructions, callees included (default: 0)",
+        default=0,
+        type=options.parse_count,
+    )
+    options.add_value_option(
+        group,
+        "--max-calls",
+        "N",
+        "Leave out the shortest calls if there are more than N (default: 1000000)",
+        default=1_000_000,
+        type=options.parse_count,
+    )
+    options.add_value_option(
+        group,
+        "--max-depth",
+        "N",
+        "Leave out calls with N or more callers (default: 500)",
+        default=500,
+        type=options.parse_count,
+    )
+    options.add_stream_options(parser)
+    options.add_common_reading_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the timeline; return 3 if something could not be decoded."""
+    from rtit.views import timeline as view
+
+    with options.open_trace(arguments) as trace:
+        where = options.parse_selection(arguments)
+        timeline = view.collect_calls(
+            trace,
+            where,
+            max_calls=arguments.max_calls,
+            min_length=arguments.min_length,
+            max_depth=arguments.max_depth,
+        )
+        write = view.perfetto_trace if arguments.format == "perfetto" else view.chrome_trace
+        parts = write(timeline, trace, with_time=arguments.axis == "time")
+        output.write_file_or_stdout(arguments.output, parts)
+        if timeline.note:
+            output.print_error("timeline", timeline.note)
+        has_gaps = any(each.counts().errors for each in trace.streams)
+        return EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0

@@ -1,0 +1,313 @@
+"""A timeline of the calls of each thread, for Perfetto and for viewers of Chrome's trace format.
+
+The horizontal axis is the number of instructions that the thread has executed, one for each
+microsecond of the file. Threads begin at 0 there. On a time axis most calls would have no length,
+because many of them run between two timing packets.
+
+A file has a limited number of calls: the longest ones of all threads. Calls of a stack that was
+suspended may overlap calls of other stacks, so such stacks have tracks of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from rtit.text_escaping import escape_control_characters
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rtit.trace import Trace
+    from rtit.trace.tables.calls import Calls
+    from rtit.trace.tables.selection import Selection
+
+    U64 = NDArray[np.uint64]
+
+_NANOSECONDS_PER_INSTRUCTION = 1000
+_PERFETTO_SEQUENCE = 1
+_BATCH_EVENTS = 1 << 18
+_CALL_COLUMNS = ("first", "stop", "stack", "depth", "name", "begin_time", "end_time")
+
+
+@dataclass
+class Timeline:
+    """The longest calls of some threads, as columns, and what is left out.
+
+    `min_length`: calls with fewer instructions are not in `columns`; it rises while calls are
+    added, so that there are at most `max_calls`.
+    """
+
+    max_calls: int
+    min_length: int
+    max_depth: int
+    tids: dict[int, str] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    calls: int = 0
+    _parts: list[dict[str, Any]] = field(default_factory=list)
+    _kept: int = 0
+
+    def add(self, calls: Calls) -> None:
+        """Add calls, and drop the shortest ones if there are too many."""
+        import numpy as np
+
+        self.calls += len(calls)
+        length = calls.stop - calls.first
+        rows = calls.select_rows(
+            (length >= max(self.min_length, 1)) & (calls.depth < self.max_depth)
+        )
+        numbers = [
+            self.names.setdefault(escape_control_characters(name) or "[unknown]", len(self.names))
+            for name in rows.functions
+        ]
+        part = {each: getattr(rows, each) for each in _CALL_COLUMNS if each != "name"}
+        part["name"] = np.asarray(numbers, np.uint64)[rows.function]
+        part["tid"] = rows.tid
+        self._parts.append(part)
+        self._kept += len(rows)
+        if self._kept > 2 * self.max_calls:
+            self._drop_shortest()
+
+    def _drop_shortest(self) -> None:
+        import numpy as np
+
+        columns = _concatenate(self._parts)
+        length = columns["stop"] - columns["first"]
+        if len(length) > self.max_calls:
+            shortest = np.partition(length, len(length) - self.max_calls)[-self.max_calls]
+            is_kept = length >= shortest
+            if is_kept.sum() > self.max_calls:
+                is_kept = length > shortest
+            self.min_length = int(length[is_kept].min()) if is_kept.any() else int(shortest) + 1
+            columns = {name: column[is_kept] for name, column in columns.items()}
+        self._parts = [columns]
+        self._kept = len(columns["tid"])
+
+    def columns(self) -> dict[str, Any]:
+        """Return the calls that are shown."""
+        self._drop_shortest()
+        [columns] = self._parts
+        return columns
+
+    @property
+    def note(self) -> str:
+        """Which calls are not shown, "" if all are."""
+        hidden = self.calls - self._kept
+        if not hidden:
+            return ""
+        return (
+            f"{hidden:,} calls are not shown: those shorter than {max(self.min_length, 1):,} "
+            f"instructions or with {self.max_depth:,} or more callers"
+        )
+
+
+def _concatenate(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    import numpy as np
+
+    empty = {name: np.empty(0, np.uint64) for name in (*_CALL_COLUMNS, "tid")}
+    return {name: np.concatenate([each[name] for each in parts or [empty]]) for name in empty}
+
+
+def collect_calls(
+    trace: Trace,
+    where: Selection | None = None,
+    *,
+    max_calls: int,
+    min_length: int = 0,
+    max_depth: int,
+) -> Timeline:
+    """Return the longest calls of the selected threads."""
+    found = Timeline(max_calls, min_length, max_depth)
+    found.tids = {each.tid: each.title for each in trace.by_thread(where, always_split=True)}
+    for batch in trace.calls(where):
+        found.add(batch)
+    return found
+
+
+@dataclass
+class _ThreadEvents:
+    """The begins and ends of calls of a thread. `names`: 0 for an end. Lane 0 is the thread's."""
+
+    tid: int
+    lanes: U64
+    times: U64
+    names: U64
+
+
+def _events_by_thread(
+    timeline: Timeline, trace: Trace, *, with_time: bool
+) -> Iterator[_ThreadEvents]:
+    import numpy as np
+
+    columns = timeline.columns()
+    for tid in timeline.tids:
+        rows = {name: column[columns["tid"] == tid] for name, column in columns.items()}
+        lanes = _lanes_of_stacks(rows["stack"], rows["first"], rows["stop"])
+        depths = rows["depth"].astype(np.int64)
+        count = len(lanes)
+        index = np.concatenate([rows["first"], rows["stop"]])
+        is_begin = np.repeat([True, False], count)
+        # At one instruction, ends come first: inner calls end before outer calls, and begin after.
+        order = np.lexsort((np.concatenate([depths, -depths]), is_begin, index))
+        if with_time:
+            times = np.concatenate([rows["begin_time"], rows["end_time"]])
+            times = times if trace.clock is None else trace.clock.nanoseconds(times)
+        else:
+            times = index * np.uint64(_NANOSECONDS_PER_INSTRUCTION)
+        names = np.concatenate([rows["name"] + np.uint64(1), np.zeros(count, np.uint64)])
+        both = np.concatenate([lanes, lanes])
+        yield _ThreadEvents(tid, both[order], times[order].astype(np.uint64), names[order])
+
+
+def _lanes_of_stacks(stacks: U64, first: U64, stop: U64) -> U64:
+    """Return a lane for each call, so that stacks of one lane do not overlap."""
+    import numpy as np
+
+    numbers, index = np.unique(stacks, return_inverse=True)
+    begins = np.full(len(numbers), np.iinfo(np.uint64).max, np.uint64)
+    ends = np.zeros(len(numbers), np.uint64)
+    np.minimum.at(begins, index, first)
+    np.maximum.at(ends, index, stop)
+    lanes = np.zeros(len(numbers), np.uint64)
+    free: list[int] = []
+    running: list[tuple[int, int]] = []
+    used = 0
+    for at in np.argsort(begins, kind="stable").tolist():
+        while running and running[0][0] <= begins[at]:
+            heappush(free, heappop(running)[1])
+        if free:
+            lane = heappop(free)
+        else:
+            lane, used = used, used + 1
+        lanes[at] = lane
+        heappush(running, (int(ends[at]), lane))
+    return lanes[index]
+
+
+def _lane_name(lane: int) -> str:
+    return f"other stacks {lane}"
+
+
+# Perfetto. The numbers are those of fields in its protocol buffers.
+
+
+def perfetto_trace(timeline: Timeline, trace: Trace, *, with_time: bool = False) -> Iterator[bytes]:
+    """Iterate over the parts of a trace for https://ui.perfetto.dev.
+
+    `with_time`: the axis is time in nanoseconds of the recording's clock, a lower bound.
+    """
+    from rtit._core import encode_perfetto_events
+
+    pids = {each.tid: each.pid for each in trace.threads}
+    yield _packet({13: 1, 12: {1: {1: 1, 2: "call"}}})
+    for name, number in timeline.names.items():
+        yield _packet({13: 2, 12: {2: {1: number + 1, 2: name}}})
+    tracks = 1
+    process_tracks: dict[int, int] = {}
+    for events in _events_by_thread(timeline, trace, with_time=with_time):
+        pid = pids.get(events.tid, events.tid)
+        if pid not in process_tracks:
+            process_tracks[pid] = tracks
+            process = {1: pid, 6: _process_name(trace, pid)}
+            yield _packet({60: {1: tracks, 3: process}})
+            tracks += 1
+        lanes = int(events.lanes.max()) + 1 if len(events.lanes) else 1
+        thread = {1: pid, 2: events.tid, 5: timeline.tids[events.tid]}
+        yield _packet({60: {1: tracks, 4: thread, 5: process_tracks[pid]}})
+        for lane in range(1, lanes):
+            yield _packet({60: {1: tracks + lane, 2: _lane_name(lane), 5: tracks}})
+        if timeline.note:
+            note = {3: 1, 9: 3, 11: tracks, 23: timeline.note}
+            time = int(events.times[0]) if len(events.times) else 0
+            yield _packet({8: time, 13: 2, 11: note})
+        first_track = type(events.lanes[:1].sum())(tracks) if len(events.lanes) else 0
+        for part in _parts(len(events.lanes)):
+            yield encode_perfetto_events(
+                events.lanes[part] + first_track, events.times[part], events.names[part]
+            )
+        tracks += lanes
+
+
+def _process_name(trace: Trace, pid: int) -> str:
+    names = (each.name for each in trace.threads if each.tid == pid)
+    return escape_control_characters(next(names, None) or f"process {pid}")
+
+
+def _parts(count: int) -> Iterator[slice]:
+    for start in range(0, count, _BATCH_EVENTS):
+        yield slice(start, start + _BATCH_EVENTS)
+
+
+def _packet(fields: dict[int, Any]) -> bytes:
+    return _encode_message({1: {10: _PERFETTO_SEQUENCE, **fields}})
+
+
+def _encode_message(fields: dict[int, Any]) -> bytes:
+    """Return a protocol buffer: numbers, texts and messages by field number."""
+    parts = []
+    for number, value in fields.items():
+        if isinstance(value, int):
+            parts += [_varint(number << 3), _varint(value)]
+            continue
+        data = value.encode() if isinstance(value, str) else _encode_message(value)
+        parts += [_varint(number << 3 | 2), _varint(len(data)), data]
+    return b"".join(parts)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+# Chrome
+
+_FIRST_LANE_TID = 1 << 31
+"""Thread number of the first track that is no thread: above all thread ids."""
+
+
+def chrome_trace(timeline: Timeline, trace: Trace, *, with_time: bool = False) -> Iterator[bytes]:
+    """Iterate over the parts of a trace in the Trace Event Format, as JSON."""
+    import numpy as np
+
+    from rtit._core import encode_chrome_events
+
+    pids = {each.tid: each.pid for each in trace.threads}
+    labels = [json.dumps(name) for name in timeline.names]
+    yield b'{"displayTimeUnit":"ns","traceEvents":[\n'
+    metadata: list[dict[str, Any]] = []
+    next_tid = _FIRST_LANE_TID
+    for events in _events_by_thread(timeline, trace, with_time=with_time):
+        pid = pids.get(events.tid, events.tid)
+        lanes = int(events.lanes.max()) + 1 if len(events.lanes) else 1
+        tids = [events.tid, *range(next_tid, next_tid + lanes - 1)]
+        next_tid += lanes - 1
+        title = timeline.tids[events.tid]
+        names = [title, *(f"{title}: {_lane_name(lane)}" for lane in range(1, lanes))]
+        metadata += [_chrome_name("process_name", pid, events.tid, _process_name(trace, pid))]
+        metadata += [
+            _chrome_name("thread_name", pid, tid, name)
+            for tid, name in zip(tids, names, strict=True)
+        ]
+        tracks = np.asarray(tids, np.uint64)[events.lanes]
+        for part in _parts(len(events.lanes)):
+            yield encode_chrome_events(
+                max(pid, 0), tracks[part], events.times[part], events.names[part], labels
+            )
+    yield from _json_items(metadata)
+    yield b'],"otherData":' + json.dumps({"note": timeline.note}).encode() + b"}\n"
+
+
+def _chrome_name(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": {"name": name}}
+
+
+def _json_items(items: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    yield ",\n".join(map(json.dumps, items)).encode()
