@@ -28,12 +28,10 @@ Slice = tuple[str, int, int]
 
 
 def expected_slices(trace: Trace) -> Counter[Slice]:
-    """Return the slices of all calls: a microsecond for each instruction."""
+    """Return the slices of all calls: a nanosecond for each instruction."""
     calls = trace.calls().rows()
     return Counter(
-        (call.function, call.first * 1000, call.stop * 1000)
-        for call in calls
-        if call.stop > call.first
+        (call.function, call.first, call.stop) for call in calls if call.stop > call.first
     )
 
 
@@ -152,16 +150,16 @@ def test_perfetto_reads_the_slices(tmp_path: Path) -> None:
     with Trace(path) as trace:
         expected = expected_slices(trace)
         timeline = collect_calls(trace, max_calls=LIMIT, max_depth=LIMIT)
-        (tmp_path / "trace").write_bytes(b"".join(perfetto_trace(timeline, trace)))
+        (tmp_path / "trace").write_bytes(b"".join(perfetto_trace(timeline, trace, scale=1000)))
     script = Path(__file__).parents[1] / "support" / "perfetto_to_json.js"
     words = [node, str(script), str(bundle.parent), str(tmp_path / "trace")]
     events = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
     found: Counter[Slice] = Counter()
     open_slices: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for event in events["traceEvents"]:
-        time = event["ts"] * 1000
+        time = event["ts"]  # whole microseconds
         if event["ph"] == "X":
-            found[event["name"], time, time + event["dur"] * 1000] += 1
+            found[event["name"], time, time + event["dur"]] += 1
         elif event["ph"] == "b":  # on a track that is no thread
             open_slices[event["id2"]["local"]].append((event["name"], time))
         elif event["ph"] == "e":
@@ -202,12 +200,12 @@ def test_the_longest_calls_are_kept(batches: list[list[int]], max_calls: int) ->
 def test_names_are_escaped(name: str) -> None:
     path, _ = recorded("unwinding.c", "qemu")
     with Trace(path) as trace:
-        timeline = Timeline(10, 0, 500, tids={7: name})
+        timeline = Timeline(10, 0, 500, threads={7: name})
         timeline.add(calls_of_lengths([3], name))
         [found] = chrome_slices(b"".join(chrome_trace(timeline, trace)))
         assert [found] == [*perfetto_slices(b"".join(perfetto_trace(timeline, trace)))]
     assert found[0].isprintable()
-    assert found[1:] == (0, 3000)
+    assert found[1:] == (0, 3)
 
 
 def test_command_says_which_calls_are_not_shown(

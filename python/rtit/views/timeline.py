@@ -1,7 +1,7 @@
 """A timeline of the calls of each thread, for Perfetto and for viewers of Chrome's trace format.
 
 The horizontal axis is the number of instructions that the thread has executed, one for each
-microsecond of the file. Threads begin at 0 there. On a time axis most calls would have no length,
+nanosecond of the file. Threads begin at 0 there. On a time axis most calls would have no length,
 because many of them run between two timing packets.
 
 A file has a limited number of calls: the longest ones of all threads. Calls of a stack that was
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     U64 = NDArray[np.uint64]
 
-_NANOSECONDS_PER_INSTRUCTION = 1000
 _PERFETTO_SEQUENCE = 1
 _BATCH_EVENTS = 1 << 18
 _CALL_COLUMNS = ("first", "stop", "stack", "depth", "name", "begin_time", "end_time")
@@ -45,7 +44,7 @@ class Timeline:
     max_calls: int
     min_length: int
     max_depth: int
-    tids: dict[int, str] = field(default_factory=dict)
+    threads: dict[int, str] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     calls: int = 0
     _parts: list[dict[str, Any]] = field(default_factory=list)
@@ -122,7 +121,8 @@ def collect_calls(
 ) -> Timeline:
     """Return the longest calls of the selected threads."""
     found = Timeline(max_calls, min_length, max_depth)
-    found.tids = {each.tid: each.title for each in trace.by_thread(where, always_split=True)}
+    streams = trace.by_thread(where, always_split=True)
+    found.threads = {each.tid: each.name or each.title for each in streams}
     for batch in trace.calls(where):
         found.add(batch)
     return found
@@ -144,8 +144,11 @@ def _events_by_thread(
     import numpy as np
 
     columns = timeline.columns()
-    for tid in timeline.tids:
-        rows = {name: column[columns["tid"] == tid] for name, column in columns.items()}
+    by_tid = np.argsort(columns["tid"], kind="stable")
+    tids = columns["tid"][by_tid]
+    for tid in timeline.threads:
+        selected = by_tid[slice(*np.searchsorted(tids, [tid, tid + 1]))]
+        rows = {name: column[selected] for name, column in columns.items()}
         lanes = _lanes_of_stacks(rows["stack"], rows["first"], rows["stop"])
         depths = rows["depth"].astype(np.int64)
         count = len(lanes)
@@ -157,7 +160,7 @@ def _events_by_thread(
             times = np.concatenate([rows["begin_time"], rows["end_time"]])
             times = times if trace.clock is None else trace.clock.nanoseconds(times)
         else:
-            times = index * np.uint64(_NANOSECONDS_PER_INSTRUCTION)
+            times = index
         names = np.concatenate([rows["name"] + np.uint64(1), np.zeros(count, np.uint64)])
         both = np.concatenate([lanes, lanes])
         yield _ThreadEvents(tid, both[order], times[order].astype(np.uint64), names[order])
@@ -195,11 +198,16 @@ def _lane_name(lane: int) -> str:
 # Perfetto. The numbers are those of fields in its protocol buffers.
 
 
-def perfetto_trace(timeline: Timeline, trace: Trace, *, with_time: bool = False) -> Iterator[bytes]:
+def perfetto_trace(
+    timeline: Timeline, trace: Trace, *, with_time: bool = False, scale: int = 1
+) -> Iterator[bytes]:
     """Iterate over the parts of a trace for https://ui.perfetto.dev.
 
-    `with_time`: the axis is time in nanoseconds of the recording's clock, a lower bound.
+    `with_time`: the axis is time in nanoseconds of the recording's clock, a lower bound. `scale`:
+    nanoseconds of the file for each instruction or nanosecond.
     """
+    import numpy as np
+
     from rtit._core import encode_perfetto_events
 
     pids = {each.tid: each.pid for each in trace.threads}
@@ -216,7 +224,7 @@ def perfetto_trace(timeline: Timeline, trace: Trace, *, with_time: bool = False)
             yield _packet({60: {1: tracks, 3: process}})
             tracks += 1
         lanes = int(events.lanes.max()) + 1 if len(events.lanes) else 1
-        thread = {1: pid, 2: events.tid, 5: timeline.tids[events.tid]}
+        thread = {1: pid, 2: events.tid, 5: timeline.threads[events.tid]}
         yield _packet({60: {1: tracks, 4: thread, 5: process_tracks[pid]}})
         for lane in range(1, lanes):
             yield _packet({60: {1: tracks + lane, 2: _lane_name(lane), 5: tracks}})
@@ -224,10 +232,11 @@ def perfetto_trace(timeline: Timeline, trace: Trace, *, with_time: bool = False)
             note = {3: 1, 9: 3, 11: tracks, 23: timeline.note}
             time = int(events.times[0]) if len(events.times) else 0
             yield _packet({8: time, 13: 2, 11: note})
-        first_track = type(events.lanes[:1].sum())(tracks) if len(events.lanes) else 0
         for part in _parts(len(events.lanes)):
             yield encode_perfetto_events(
-                events.lanes[part] + first_track, events.times[part], events.names[part]
+                events.lanes[part] + np.uint64(tracks),
+                events.times[part] * np.uint64(scale),
+                events.names[part],
             )
         tracks += lanes
 
@@ -289,7 +298,7 @@ def chrome_trace(timeline: Timeline, trace: Trace, *, with_time: bool = False) -
         lanes = int(events.lanes.max()) + 1 if len(events.lanes) else 1
         tids = [events.tid, *range(next_tid, next_tid + lanes - 1)]
         next_tid += lanes - 1
-        title = timeline.tids[events.tid]
+        title = timeline.threads[events.tid]
         names = [title, *(f"{title}: {_lane_name(lane)}" for lane in range(1, lanes))]
         metadata += [_chrome_name("process_name", pid, events.tid, _process_name(trace, pid))]
         metadata += [

@@ -19,7 +19,7 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.description = (
         "Write the calls of each thread as a timeline.\n\n"
-        "The axis shows executed instructions: one microsecond in the viewer is one instruction."
+        "The axis shows executed instructions: one nanosecond in the viewer is one instruction."
     )
     parser.epilog = _EPILOG
     options.add_file_argument(parser)
