@@ -77,11 +77,10 @@ class Timeline:
         columns = _concatenate(self._parts)
         length = columns["stop"] - columns["first"]
         if len(length) > self.max_calls:
-            shortest = np.partition(length, len(length) - self.max_calls)[-self.max_calls]
-            is_kept = length >= shortest
-            if is_kept.sum() > self.max_calls:
-                is_kept = length > shortest
-            self.min_length = int(length[is_kept].min()) if is_kept.any() else int(shortest) + 1
+            # More calls than may stay have this length or more.
+            length_of_first_excess = np.partition(length, -self.max_calls - 1)[-self.max_calls - 1]
+            is_kept = length > length_of_first_excess
+            self.min_length = int(length_of_first_excess) + 1
             columns = {name: column[is_kept] for name, column in columns.items()}
         self._parts = [columns]
         self._kept = len(columns["tid"])
