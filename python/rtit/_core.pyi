@@ -356,6 +356,7 @@ class CallTreeColumns(TypedDict):
     calls: Column
     own: Column
     total: Column
+    recursive: Column
     functions: list[str]
     returned: int
     unwound: int

@@ -93,6 +93,27 @@ def test_calls_in_the_tree_add_up_to_all_instructions(source: str) -> None:
         assert ((tree.parent < 0) == is_root).all()
 
 
+@pytest.mark.parametrize("source", PROGRAMS)
+def test_total_of_a_function_counts_each_instruction_once(source: str) -> None:
+    path, _ = recorded(source, "qemu")
+    with Trace(path) as trace:
+        tree = trace.call_tree()
+    nodes = list(tree)
+    expected: Counter[str] = Counter()
+    for node in nodes:
+        # The functions of the stack, down to the signal handler if there is one.
+        functions, at = {node.function}, node
+        while at.kind != CallKind.SIGNAL and at.parent >= 0:
+            at = nodes[at.parent]
+            functions.add(at.function)
+        for function in functions:
+            expected[function] += node.self_instructions
+    totals = tree.by_function()
+    assert Counter({name: row.total_instructions for name, row in totals.items()}) == expected
+    assert sum(row.self_instructions for row in totals.values()) == tree.self_instructions.sum()
+    assert sum(row.calls for row in totals.values()) == tree.calls.sum()
+
+
 @given(seed=st.integers(0, 2**32 - 1), pieces=st.integers(1, 8))
 def test_instructions_add_up_after_lost_packets(seed: int, pieces: int) -> None:
     data, image = coroutine_stream()

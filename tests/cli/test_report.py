@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from calls.instrumented import recorded
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Writer
+from rtit.trace import FunctionTotals, Trace
 from support.streams import SYNC
 
 PACKETS = SYNC + encode("TNT", bits="TN") + encode("TIP.PGD", ip_bytes=0, payload=None)
@@ -55,3 +58,29 @@ def test_truncated_recording_is_the_first_line(
     why = f"the file has {cut:,} bytes, its records end at byte "
     assert first.startswith(f"warning: the recording is incomplete: {why}")
     assert second == "  decoding what is there (exit code 3)"
+
+
+@pytest.mark.parametrize(
+    ("sort", "column"),
+    [("self", "self_instructions"), ("total", "total_instructions"), ("calls", "calls")],
+)
+def test_functions_are_sorted_with_self_total_and_calls(
+    sort: str, column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, _ = recorded("unwinding.c", "qemu")
+    with Trace(path) as trace:
+        expected = trace.call_tree().by_function()
+    assert main(["report", str(path), "--sort", sort, "--top", "1000"]) == 0
+    table = capsys.readouterr().out.partition(" calls  function\n")[2].partition("\n\n")[0]
+    found = {}
+    for line in table.splitlines():
+        own, _, total, _, calls, name = line.split(maxsplit=5)
+        numbers = (int(each.replace(",", "")) for each in (calls, own, total))
+        found[name] = FunctionTotals(*numbers)
+    assert found == expected
+    sorted_by = [getattr(row, column) for row in found.values()]
+    assert sorted_by == sorted(sorted_by, reverse=True)
+    assert main(["report", str(path), "--sort", sort, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["calls"]
+    assert [row["function"] for row in rows] == list(found)
+    assert [row[sort] for row in rows] == sorted_by

@@ -38,6 +38,7 @@ def make_tree(rows: Sequence[Row], tid: int = 7, root: RootKind = RootKind.START
         np.arange(len(rows), dtype=np.uint64),
         np.arange(len(rows), dtype=np.uint64),
         *(np.array(column, np.uint64) for column in columns[3:]),
+        np.zeros(len(rows), np.uint8),
         np.full(len(rows), tid, np.int32),
     )
     return tree.replace(functions=names)

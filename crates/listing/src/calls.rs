@@ -481,6 +481,41 @@ impl ThreadCalls {
         totals
     }
 
+    /// Returns 1 for each node whose function is also that of a node above, on the same stack and outside of the signal
+    /// handler of the node, if there is one: its total is part of the total of that node.
+    pub fn recursive_nodes(&self) -> Vec<u8> {
+        let nodes = self.tree.nodes();
+        let mut recursive = vec![0; nodes.len()];
+        let mut active = vec![0u32; self.function_names.len()];
+        let mut interrupted = Vec::new();
+        for visit in DepthFirst::new(nodes) {
+            let (Visit::Enter(at) | Visit::Leave(at)) = visit;
+            let Some(node) = nodes.get(at as usize) else {
+                continue;
+            };
+            let is_signal = node.kind == CallKind::Signal;
+            if is_signal && matches!(visit, Visit::Enter(_)) {
+                let fresh = vec![0; self.function_names.len()];
+                interrupted.push(std::mem::replace(&mut active, fresh));
+            }
+            let edge = self.edges.get(node.call as usize);
+            if let Some(depth) = edge.and_then(|edge| active.get_mut(edge.function as usize)) {
+                if matches!(visit, Visit::Leave(_)) {
+                    *depth -= 1;
+                } else {
+                    if let Some(recursive) = recursive.get_mut(at as usize) {
+                        *recursive = u8::from(*depth > 0);
+                    }
+                    *depth += 1;
+                }
+            }
+            if is_signal && matches!(visit, Visit::Leave(_)) {
+                active = interrupted.pop().unwrap_or_default();
+            }
+        }
+        recursive
+    }
+
     /// Adds up the calls over each edge, and by context.
     pub fn sum_by_edge(&self) -> CallSums {
         let nodes = self.tree.nodes();

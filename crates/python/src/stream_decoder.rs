@@ -569,10 +569,10 @@ impl StreamDecoder {
         let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
         let decoder = decoder.ok_or_else(other_results_requested_error)?;
         self.decode_serially(py, decoder, false)?;
-        let (found, totals) = py.detach(|| {
+        let (found, totals, recursive) = py.detach(|| {
             let found = decoder.sink_mut().finish();
-            let totals = found.totals();
-            (found, totals)
+            let (totals, recursive) = (found.totals(), found.recursive_nodes());
+            (found, totals, recursive)
         });
         state.finish_decoder();
         let nodes = found.tree.nodes();
@@ -588,6 +588,7 @@ impl StreamDecoder {
             calls: column_of_rows(nodes, |row| row.calls),
             own: column_of_rows(nodes, |row| row.own),
             total: Column::from(totals),
+            recursive: Column::from(recursive),
             functions: found.function_names,
             returned: counts.returned,
             unwound: counts.unwound,

@@ -13,7 +13,14 @@ from rtit.trace.recording.decoder_settings import Settings, Start
 from rtit.trace.stream import Stream
 from rtit.trace.tables.batch import Batch, End, ErrorClass, EventKind, Table, Trust
 from rtit.trace.tables.block_ids import BlockIds, BlockIdTable, BlockTable, InstructionRuns
-from rtit.trace.tables.call_tree import CallKind, CallNode, CallTree, RootKind, StackStatistics
+from rtit.trace.tables.call_tree import (
+    CallKind,
+    CallNode,
+    CallTree,
+    FunctionTotals,
+    RootKind,
+    StackStatistics,
+)
 from rtit.trace.tables.calls import Call, CallEnd, Calls
 from rtit.trace.tables.counts import Counts, Edge, EdgeTotals, RunTotal, RunTotals, Totals
 from rtit.trace.tables.coverage_ledger import Ledger, Span
@@ -61,6 +68,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Events",
+    "FunctionTotals",
     "Instruction",
     "InstructionRuns",
     "Instructions",

@@ -66,7 +66,7 @@ def merge_functions(
     wanted = None if function is None else _find_functions(tree, function)
     merged: list[FunctionNode | None] = []
     titles = threads or {}
-    for parent, number, kind, kind_of_root, _, _, calls, own, total, tid in zip(
+    for parent, number, kind, kind_of_root, _, _, calls, own, total, _, tid in zip(
         *tree.column_lists(), strict=True
     ):
         above = merged[parent] if parent >= 0 else None

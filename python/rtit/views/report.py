@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rtit.trace import Process, ProcessExit, Trace
+    from rtit.trace import CallTree, FunctionTotals, Process, ProcessExit, Trace
     from rtit.views.statistics import RecordingStatistics, StreamStatistics
     from rtit.views.trace_tail import ProcessCrash
 
@@ -195,6 +195,26 @@ def report_json(
         ],
         "image_problems": [str(problem) for problem in trace.image_problems],
     }
+
+
+def sorted_functions(tree: CallTree, key: str) -> list[tuple[str, FunctionTotals]]:
+    """Return the functions with the most instructions ("self" or "total") or "calls" first."""
+    columns = {"self": "self_instructions", "total": "total_instructions", "calls": "calls"}
+    column = columns[key]
+    return sorted(tree.by_function().items(), key=lambda row: (-getattr(row[1], column), row[0]))
+
+
+def function_calls_json(tree: CallTree, key: str) -> list[dict[str, Any]]:
+    """Return the calls of each function as JSON objects, in the order of `sorted_functions`."""
+    return [
+        {
+            "function": name,
+            "calls": row.calls,
+            "self": row.self_instructions,
+            "total": row.total_instructions,
+        }
+        for name, row in sorted_functions(tree, key)
+    ]
 
 
 def _exit_json(each: ProcessExit) -> dict[str, Any]:

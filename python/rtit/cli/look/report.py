@@ -15,7 +15,7 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from rtit.trace import Trace
+    from rtit.trace import CallTree, Trace
     from rtit.views.report import ProcessNode
     from rtit.views.statistics import RecordingStatistics, StreamStatistics
     from rtit.views.trace_tail import ProcessCrash
@@ -31,6 +31,7 @@ _PER_1000 = " per 1000 instructions"
 
 _EPILOG = """Examples:
   rtit report
+  rtit report --sort total
   rtit report --top 50 --comm worker crash.data
 """
 
@@ -49,6 +50,12 @@ def add_arguments(parser: CommandParser) -> None:
         default=15,
         type=options.parse_count,
     )
+    group.add_argument(
+        "--sort",
+        choices=("self", "total", "calls"),
+        help="Also show the calls of each function, and its instructions with those of its "
+        "callees; sort by this column. Takes about three times as long",
+    )
     options.add_json_option(group, "Print one JSON object")
     options.add_stream_options(parser)
     options.add_common_reading_options(parser, jobs=options.MANY_JOBS)
@@ -61,20 +68,28 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.views.trace_tail import find_crashes
 
     with options.open_trace(arguments) as trace:
-        streams = trace.select(options.parse_selection(arguments))
+        where = options.parse_selection(arguments)
+        streams = trace.select(where)
         with show_progress("report", streams, prints=False):
             found = compute_statistics(trace, streams, None if arguments.json else _MOST)
         faults = find_crashes(trace, streams)
         roots = process_tree(trace, found.streams)
+        tree = None if arguments.sort is None else trace.call_tree(where)
         if arguments.json:
-            from rtit.views.report import report_json
+            from rtit.views.report import function_calls_json, report_json
 
-            output.write_json(report_json(trace, found, roots, faults[:_FAULTS], _CALLS), indent=2)
+            report = report_json(trace, found, roots, faults[:_FAULTS], _CALLS)
+            if tree is not None:
+                report["calls"] = function_calls_json(tree, arguments.sort)
+            output.write_json(report, indent=2)
         else:
             _print_warnings(trace, found)
             _print_report_head(trace, roots, faults)
             _print_streams(found.streams)
-            _print_functions(found, arguments.top)
+            if tree is None:
+                _print_functions(found, arguments.top)
+            else:
+                _print_functions_of_tree(tree, arguments.sort, arguments.top)
             _print_problems(trace, found)
         repeats = any(each.unknown_loops for each in found.streams)
         gaps = found.has_gaps or repeats or trace.image_problems or trace.incomplete
@@ -162,6 +177,25 @@ def _print_functions(found: RecordingStatistics, top: int) -> None:
             f"{number:14,} {number / whole:7.1%}  {f'{name} ({file})' if name else file}"
         )
     _print_number_of_omitted_rows(len(found.functions) - top, "functions")
+    output.print_line()
+
+
+def _print_functions_of_tree(tree: CallTree, sort: str, top: int) -> None:
+    from rtit.views.report import sorted_functions
+
+    whole = int(tree.self_instructions.sum()) or 1
+    functions = sorted_functions(tree, sort)
+    output.print_line()
+    output.print_line(
+        f"{'self':>14} {'share':>6} {'total':>14} {'share':>6} {'calls':>12}  function"
+    )
+    for name, row in functions[:top]:
+        output.print_line(
+            f"{row.self_instructions:14,} {row.self_instructions / whole:6.1%} "
+            f"{row.total_instructions:14,} {row.total_instructions / whole:6.1%} "
+            f"{row.calls:12,}  {name}"
+        )
+    _print_number_of_omitted_rows(len(functions) - top, "functions")
     output.print_line()
 
 

@@ -66,7 +66,16 @@ class CallNode(NamedTuple):
     calls: int
     self_instructions: int
     total_instructions: int
+    recursive: int
     tid: int
+
+
+class FunctionTotals(NamedTuple):
+    """The calls of a function, and the instructions without and with callees."""
+
+    calls: int
+    self_instructions: int
+    total_instructions: int
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,7 @@ class CallTree(Batch):
     * `calls`: how often
     * `self_instructions`: instructions of the function itself
     * `total_instructions`: also those of the functions it called, but for signal handlers
+    * `recursive`: 1 if a caller has the same function, so that its total includes this one
 
     The sum of `self_instructions` is the number of decoded instructions. PLT stubs are part of
     their callers. `statistics` says how the stacks were followed.
@@ -123,6 +133,7 @@ class CallTree(Batch):
     calls: U64 = declare_column("u8")
     self_instructions: U64 = declare_column("u8")
     total_instructions: U64 = declare_column("u8")
+    recursive: U8 = declare_column("u1")
     tid: I32 = declare_column("i4")
     functions: Sequence[str] = ()
     statistics: StackStatistics = StackStatistics()
@@ -136,6 +147,25 @@ class CallTree(Batch):
     def function_names(self) -> list[str]:
         """The name of the function of each row."""
         return [self.functions[each] for each in self.function.tolist()]
+
+    def by_function(self) -> dict[str, FunctionTotals]:
+        """Return the calls and instructions of each function, over all paths and threads.
+
+        A recursive call counts in `calls` and `self_instructions`; in `total_instructions` it is
+        part of the outermost call.
+        """
+        import numpy as np
+
+        def sums(values: NDArray[Any]) -> list[int]:
+            found = np.zeros(len(self.functions), np.uint64)
+            np.add.at(found, self.function, values)
+            return found.tolist()
+
+        outermost = np.where(self.recursive == 0, self.total_instructions, np.uint64(0))
+        columns = sums(self.calls), sums(self.self_instructions), sums(outermost)
+        present = np.isin(np.arange(len(self.functions)), self.function).tolist()
+        rows = zip(self.functions, present, *columns, strict=True)
+        return {name: FunctionTotals(*numbers) for name, is_present, *numbers in rows if is_present}
 
     def children(self) -> list[list[int]]:
         """Return the rows of the callees of each row, and at the end those of the roots."""
@@ -169,6 +199,7 @@ def call_tree_from_native(columns: _core.CallTreeColumns, tid: int) -> CallTree:
         columns["calls"],
         columns["own"],
         columns["total"],
+        columns["recursive"],
         np.full(rows, tid, np.int32),
     )
     return tree.replace(functions=columns["functions"], statistics=statistics)
