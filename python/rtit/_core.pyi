@@ -574,7 +574,8 @@ class Listing:
 
     `clock`: shift, mult, zero of the conversion to nanoseconds; None prints TSC ticks. `ranges`:
     for each address space the selected start, end (addresses), since, until (times); None: all.
-    `times`: first and last. `tail`: only so many last lines. `others`: the other address spaces in
+    `times`: first and last. `indexes`: only the instructions from one number, by the order of
+    execution, up to another. `tail`: only so many last lines. `others`: the other address spaces in
     their order, with names. Raises ValueError for an unknown field, or none.
     """
 
@@ -589,6 +590,7 @@ class Listing:
         clock: tuple[int, int, int] | None = None,
         ranges: Sequence[Sequence[_Bounds]] | None = None,
         times: tuple[int, int] = ...,
+        indexes: tuple[int, int] = ...,
         tail: int | None = None,
         others: Sequence[tuple[Space, Names]] = (),
     ) -> None: ...

@@ -82,6 +82,8 @@ pub struct InstructionFilter {
     pub periods: Option<Vec<Vec<AddressPeriod>>>,
     /// Those whose run began within: the first and the last TSC value.
     pub times: (u64, u64),
+    /// Those from the first number up to, but not including, the second; the instructions of the stream count from 0.
+    pub indexes: (u64, u64),
     /// Of these only so many, the last ones.
     pub tail: Option<u64>,
 }
@@ -317,6 +319,8 @@ pub struct ListingSink {
     lines: u64,
     /// Bytes and lines at which decoding pauses.
     limits: (usize, u64),
+    /// Instructions of the stream so far.
+    executed: u64,
     /// TSC estimate at the start of the current run.
     run: Option<u64>,
     /// The rest of the stream has no line.
@@ -348,6 +352,7 @@ impl ListingSink {
             bytes: 0,
             lines: 0,
             limits: (1, 1),
+            executed: 0,
             run: None,
             is_done: false,
             format,
@@ -465,23 +470,32 @@ impl ListingSink {
 impl Sink for ListingSink {
     fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
         let time = *self.run.get_or_insert(time);
-        let (first, last) = self.format.filter.times;
-        self.is_done |= time > last;
-        if self.is_done || time < first {
+        let index = self.executed;
+        self.executed += fragment.lengths.len() as u64;
+        let filter = &self.format.filter;
+        let (first_time, last_time) = filter.times;
+        let (first, stop) = filter.indexes;
+        self.is_done |= time > last_time || index >= stop;
+        if self.is_done || time < first_time || self.executed <= first {
             return;
         }
+        let count = fragment.lengths.len().min((stop - index) as usize);
+        let skipped = first.saturating_sub(index) as usize;
         let Some(range) = self.render_fragment(fragment) else {
             return;
         };
-        let (bytes, lines) = range.text_size_of_first(fragment.lengths.len());
-        if lines == 0 {
+        let (bytes, lines) = range.text_size_of_first(count);
+        // Only the first selected fragment skips instructions: nothing is pending then.
+        let (_, skipped) = range.text_size_of_first(skipped);
+        if lines == skipped {
             return;
         }
         self.bytes += bytes;
-        self.lines += lines;
+        self.lines += lines - skipped;
+        self.skip += skipped;
         self.pending.push_back(PendingRange {
             range,
-            count: fragment.lengths.len() as u32,
+            count: count as u32,
             time,
             lines,
         });

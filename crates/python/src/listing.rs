@@ -27,7 +27,7 @@ pub struct Listing {
 impl Listing {
     #[new]
     #[pyo3(signature = (fields, space, names, *, tid, clock = None, ranges = None, times = (0, u64::MAX),
-        tail = None, others = BoundedItems::default()))]
+        indexes = (0, u64::MAX), tail = None, others = BoundedItems::default()))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         fields: BoundedItems<String>,
@@ -37,6 +37,7 @@ impl Listing {
         clock: Option<(u16, u32, u64)>,
         ranges: Option<BoundedItems<BoundedItems<Bounds>>>,
         times: (u64, u64),
+        indexes: (u64, u64),
         tail: Option<u64>,
         others: BoundedItems<(Py<Space>, Py<Names>)>,
     ) -> PyResult<Listing> {
@@ -64,6 +65,7 @@ impl Listing {
             filter: InstructionFilter {
                 periods: ranges.map(|spaces| spaces.0.into_iter().map(in_space).collect()),
                 times,
+                indexes,
                 tail,
             },
         };

@@ -148,7 +148,7 @@ def parse_fields(text: str, known: Collection[str]) -> list[str]:
 def parse_selection(arguments: argparse.Namespace) -> Selection:
     """Return the part of the recording that the options select. Raises UsageError."""
     from rtit.trace import Selection
-    from rtit.trace.tables.selection import parse_numbers, parse_range, parse_times
+    from rtit.trace.tables.selection import parse_indexes, parse_numbers, parse_range, parse_times
 
     def option_texts(name: str) -> list[str]:
         texts: list[str] = getattr(arguments, name, [])
@@ -158,7 +158,7 @@ def parse_selection(arguments: argparse.Namespace) -> Selection:
         return tuple(n for text in option_texts(name) for n in parse_numbers(f"--{name}", text))
 
     comms = tuple(name for text in option_texts("comm") for name in text.split(","))
-    time = getattr(arguments, "time", None)
+    time, index = getattr(arguments, "time", None), getattr(arguments, "index", None)
     for option, values in (("--comm", comms), ("--function", option_texts("function"))):
         if "" in values:
             raise UsageError(f"{option} needs a name")
@@ -170,6 +170,7 @@ def parse_selection(arguments: argparse.Namespace) -> Selection:
         time=parse_times(time) if time is not None else None,
         ranges=tuple(parse_range(text) for text in option_texts("range")),
         functions=tuple(option_texts("function")),
+        indexes=parse_indexes(index) if index is not None else None,
         head=getattr(arguments, "head", None),
         tail=getattr(arguments, "tail", None),
     )

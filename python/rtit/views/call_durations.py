@@ -196,12 +196,9 @@ def duration_lines(found: CallDurations, width: int = 40) -> Iterator[str]:
         yield f"{low:{digits},} .. {high:{digits},} {calls:12,} {bar}".rstrip()
     yield ""
     yield "Longest calls:"
-    yield (
-        f"{'instructions':>14} {'self':>12} {'first instruction':>18} {'tid':>8} {'call':>10}  "
-        "call site"
-    )
+    yield (f"{'instructions':>14} {'self':>12} {'tid':>8} {'call':>10} {'index':>25}  call site")
     for each in found.slowest:
         yield (
-            f"{each.instructions:14,} {each.self_instructions:12,} {each.first:18,} "
-            f"{each.tid:8} {each.call:10}  {each.call_site}"
+            f"{each.instructions:14,} {each.self_instructions:12,} {each.tid:8} {each.call:10} "
+            f"{f'{each.first}-{each.stop}':>25}  {each.call_site}"
         )

@@ -112,6 +112,7 @@ def _native_listing(
             clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,
             ranges=selected.by_process(stream.space_pids),
             times=selection.time.to_ticks(clock) if selection.time is not None else (0, LATEST),
+            indexes=(0, LATEST) if selection.indexes is None else selection.indexes,
             tail=selection.tail,
             others=others,
         )
@@ -152,7 +153,7 @@ def _crash_line(
 ) -> _CrashLine | None:
     """Return the line of the fault that ended the stream's process; None if it is not selected."""
     found = find_crash(trace, stream)
-    if found is None:
+    if found is None or selection.indexes is not None:
         return None
     clock = trace.clock
     if selection.time is not None:
@@ -227,8 +228,10 @@ def _detailed_chunks(
 
     Raises UsageError for an IPC of instructions that do not follow each other.
     """
-    if "ipc" in fields and (selection.ranges or selection.functions):
-        raise UsageError("ipc counts all instructions: it goes without --function and --range")
+    if "ipc" in fields and (selection.ranges or selection.functions or selection.indexes):
+        raise UsageError(
+            "ipc counts all instructions: it goes without --function, --range and --index"
+        )
     if not merge:
         return _join_lines(
             chain.from_iterable(_detailed_lines(trace, each, fields, selection) for each in streams)

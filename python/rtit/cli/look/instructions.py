@@ -41,7 +41,15 @@ def add_arguments(parser: CommandParser) -> None:
         "thread after the other)",
     )
     options.add_head_and_tail_options(group)
-    options.add_code_selection_options(options.add_stream_options(parser))
+    selection = options.add_stream_options(parser)
+    options.add_code_selection_options(selection)
+    options.add_value_option(
+        selection,
+        "--index",
+        "FIRST-END",
+        "Only the instructions at these positions of each thread, counted from 0, without END; "
+        "'rtit calls --durations' prints the positions of calls",
+    )
     options.add_common_reading_options(parser)
 
 

@@ -252,6 +252,8 @@ class Batch:
     """The column by which rows are selected by time; None: rows have no time."""
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = None
     """The columns with a row's lowest and highest address; None: rows have no address."""
+    IS_INSTRUCTION: ClassVar[bool] = False
+    """Whether each row is an instruction."""
     extra_columns: Mapping[str, NDArray[Any]]
     buffers: dict[str, Any]
     """The columns as they were passed: arrays, or buffers of numbers."""

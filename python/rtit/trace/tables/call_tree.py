@@ -156,13 +156,13 @@ class CallTree(Batch):
         """
         import numpy as np
 
-        def sums(values: NDArray[Any]) -> list[int]:
+        def sum_by_function(values: NDArray[Any]) -> list[int]:
             found = np.zeros(len(self.functions), np.uint64)
             np.add.at(found, self.function, values)
             return found.tolist()
 
         outermost = np.where(self.recursive == 0, self.total_instructions, np.uint64(0))
-        columns = sums(self.calls), sums(self.self_instructions), sums(outermost)
+        columns = map(sum_by_function, (self.calls, self.self_instructions, outermost))
         present = np.isin(np.arange(len(self.functions)), self.function).tolist()
         rows = zip(self.functions, present, *columns, strict=True)
         return {name: FunctionTotals(*numbers) for name, is_present, *numbers in rows if is_present}

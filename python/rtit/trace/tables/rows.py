@@ -152,6 +152,7 @@ class Instructions(Batch):
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
+    IS_INSTRUCTION: ClassVar[bool] = True
     ip: U64 = declare_column("u8")
     size: U8 = declare_column("u1")
     time: U64 = declare_column("u8")

@@ -7,6 +7,7 @@
 
 A stream must match each given option of `tids`, `pids`, `cpus` and `comms`. Its instructions are
 selected if they are within `time` and, if `ranges` or `functions` are given, inside of one of them.
+`indexes` selects instructions by their position in the stream.
 `head` and `tail` then limit the number of instructions of each stream, or of all streams together
 if they are merged by time. An instruction's time is that of its run (`Rows.time`): the TSC estimate
 at the run's start, a lower bound.
@@ -96,9 +97,10 @@ class Selection:
     """The selection options. An empty field excludes nothing.
 
     `ranges` are addresses, (start, end) without the end. `functions` are names as `report` prints
-    them, or `NAME@FILE` (see `SelectedRanges`). `comms` are thread names. `head` and `tail` count
-    instructions. Raises UsageError if both are given, for a negative count, and for a single name
-    or number in place of a tuple.
+    them, or `NAME@FILE` (see `SelectedRanges`). `comms` are thread names. `indexes` are positions
+    of instructions in their thread, from 0 on: (start, end) without the end. `head` and `tail`
+    count instructions. Raises UsageError if both are given, for a negative count, and for a single
+    name or number in place of a tuple.
     """
 
     tids: tuple[int, ...] = ()
@@ -108,6 +110,7 @@ class Selection:
     time: TimeRange | None = None
     ranges: tuple[tuple[int, int], ...] = ()
     functions: tuple[str, ...] = ()
+    indexes: tuple[int, int] | None = None
     head: int | None = None
     tail: int | None = None
 
@@ -190,6 +193,19 @@ def parse_range(text: str) -> tuple[int, int]:
     if start >= end:
         raise UsageError(f"--range {text} has no address: it ends at or before its start")
     return start, end
+
+
+def parse_indexes(text: str) -> tuple[int, int]:
+    """Parse `FIRST-END`: positions of instructions, END excluded. Raises UsageError."""
+    words = text.split("-")
+    if len(words) != 2 or not all(_DECIMAL.fullmatch(word) for word in words):
+        raise UsageError(
+            f"--index {text}: expected FIRST-END, END excluded", hint="example: --index 1000-2000"
+        )
+    first, end = map(int, words)
+    if not first < end <= LATEST:
+        raise UsageError(f"--index {text} selects no instruction")
+    return first, end
 
 
 def parse_numbers(option: str, text: str) -> tuple[int, ...]:
@@ -331,12 +347,13 @@ class RowFilter:
 
     `times`: first and last TSC value. `ranges`: None selects all addresses. `ranges_by_space`: the
     ranges of each address space by its number, if there are several; rows without a column `space`
-    use `ranges`. `head`, `tail`: number of rows.
+    use `ranges`. `indexes`: position of instructions in the stream. `head`, `tail`: number of rows.
     """
 
     times: tuple[int, int] = (0, LATEST)
     ranges: list[SelectedRange] | None = None
     ranges_by_space: tuple[list[SelectedRange], ...] | None = None
+    indexes: tuple[int, int] | None = None
     head: int | None = None
     tail: int | None = None
 
@@ -357,6 +374,7 @@ class RowFilter:
             selection.time.to_ticks(clock) if selection.time is not None else (0, LATEST),
             ranges.in_processes(*pids),
             ranges.by_process(pids) if len(pids) > 1 else None,
+            selection.indexes,
             selection.head,
             selection.tail,
         )
@@ -369,7 +387,8 @@ class RowFilter:
     @property
     def depends_on_order(self) -> bool:
         """Whether the filter needs the order or the times of rows."""
-        return self.selects_by_time or self.head is not None or self.tail is not None
+        limits = self.indexes, self.head, self.tail
+        return self.selects_by_time or any(each is not None for each in limits)
 
     def check_batch_type(self, batch_type: type[Batch]) -> None:
         """Raise UsageError if rows of this type lack the time or address that the filter needs."""
@@ -377,9 +396,13 @@ class RowFilter:
             raise UsageError(f"rows of {batch_type.__name__} have no address to be selected by")
         if batch_type.TIME_COLUMN is None and self.selects_by_time:
             raise UsageError(f"rows of {batch_type.__name__} have no time to be selected by")
+        if not batch_type.IS_INSTRUCTION and self.indexes is not None:
+            raise UsageError(f"rows of {batch_type.__name__} are no instructions to be counted")
 
     def filter_batches(self, batches: Iterator[B]) -> Iterator[B]:
         """Return the selected rows of a stream, without empty batches."""
+        if self.indexes is not None:
+            batches = _rows_from_to(batches, *self.indexes)
         selected = (self.select_rows(each) for each in self.stop_after_match(batches))
         found = (each for each in selected if len(each))
         if self.head is not None:
@@ -448,6 +471,16 @@ def _rows_overlapping_ranges(
             overlaps &= (times >= np.uint64(since)) & (times < np.uint64(until))
         inside |= overlaps
     return inside
+
+
+def _rows_from_to(batches: Iterator[B], first: int, end: int) -> Iterator[B]:
+    at = 0
+    for batch in batches:
+        rows = slice(max(first - at, 0), max(end - at, 0))
+        yield batch if rows == slice(0, len(batch)) else batch.select_rows(rows)
+        at += len(batch)
+        if at >= end:
+            return
 
 
 def _first_rows(batches: Iterator[B], count: int) -> Iterator[B]:
