@@ -10,7 +10,7 @@ import pytest
 
 import rtit
 from rtit.packets import encode
-from rtit.trace import BlockIds, End, Stream
+from rtit.trace import BlockIds, BranchKind, Stream
 from rtit.trace.tables.rows import Branch, Instruction, SyncPoint
 from support.streams import SYNC
 
@@ -40,12 +40,12 @@ def test_edges_equal_counted_branches() -> None:
     (batch,) = stream().branches()
     time = 1 << 20
     assert list(batch) == [
-        Branch(0x1000, 0x2000, End.INDIRECT_CALL, time),
-        Branch(0x2000, 0x2004, End.CONDITIONAL, time),
-        Branch(0x2004, 0x1000, End.INDIRECT_JUMP, time),
-        Branch(0x1000, 0x2000, End.INDIRECT_CALL, time),
-        Branch(0x2000, 0x2002, End.CUT, time),
-        Branch(0x2004, 0x1000, End.INDIRECT_JUMP, time),
+        Branch(0x1000, 0x2000, BranchKind.INDIRECT_CALL, time),
+        Branch(0x2000, 0x2004, BranchKind.CONDITIONAL, time),
+        Branch(0x2004, 0x1000, BranchKind.INDIRECT_JUMP, time),
+        Branch(0x1000, 0x2000, BranchKind.INDIRECT_CALL, time),
+        Branch(0x2000, 0x2002, BranchKind.NOT_TAKEN, time),
+        Branch(0x2004, 0x1000, BranchKind.INDIRECT_JUMP, time),
     ]
     many = stream(20_000)
     found = many.branches().columns()
@@ -178,7 +178,7 @@ def test_arrow_structs_follow_specification() -> None:
         "indirect call",
         "conditional",
     ]
-    assert labels == [each.label for each in End]
+    assert labels == [each.label for each in BranchKind]
 
 
 def test_arrow_libraries_read_batches() -> None:
@@ -233,7 +233,7 @@ def test_duckdb_queries_batches() -> None:
     assert branches is not None
     assert found == [
         ("conditional", 20_000),
-        ("cut", 20_000),
         ("indirect call", 40_000),
         ("indirect jump", 40_000),
+        ("not taken", 20_000),
     ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rtit
 from rtit.errors import UsageError
 from rtit.packets import encode
-from rtit.trace import End, Selection, Stream, Table, TimeRange
+from rtit.trace import BranchKind, Selection, Stream, Table, TimeRange
 from support.streams import SYNC
 
 CALL = encode("TIP", ip_bytes=6, payload=0x2000)
@@ -104,8 +104,8 @@ def test_totals_equal_counted_rows(time: TimeRange, ranges: tuple[tuple[int, int
 def test_edges_of_range_use_totals() -> None:
     where = Selection(ranges=((0x2000, 0x2001),))
     assert [(edge.target, edge.kind, edge.count) for edge in WHOLE.edges(where)] == [
-        (0x2002, End.CUT, 15),
-        (0x2004, End.CONDITIONAL, 15),
+        (0x2002, BranchKind.NOT_TAKEN, 15),
+        (0x2004, BranchKind.CONDITIONAL, 15),
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from rtit.errors import PerfDataError
 from rtit.image import Image
 from rtit.packets import BadBytes, encode
-from rtit.trace import End, Settings, Stream
+from rtit.trace import BranchKind, Settings, Stream
 from support.streams import SYNC, ChunkedBytes, make_stream
 
 CODE = {0x1000: "ffd0", 0x2000: "7402 90 90 ffe0"}
@@ -72,10 +72,10 @@ def test_totals_count_runs_and_edges() -> None:
         runs = zip(totals.runs.start, totals.runs.instructions, totals.runs.count, strict=True)
         assert list(runs) == [(0x1000, 1, 3), (0x2000, 1, 3), (0x2002, 3, 1), (0x2004, 1, 2)]
         edges = plain.edges()
-        names = [End(kind).label for kind in edges.kind]
+        names = [BranchKind(kind).label for kind in edges.kind]
         assert list(zip(edges.source, edges.target, names, edges.count, strict=True)) == [
             (0x1000, 0x2000, "indirect call", 3),
-            (0x2000, 0x2002, "cut", 1),
+            (0x2000, 0x2002, "not taken", 1),
             (0x2000, 0x2004, "conditional", 2),
             (0x2004, 0x1000, "indirect jump", 3),
         ]

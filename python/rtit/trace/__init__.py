@@ -11,7 +11,7 @@ from rtit.trace.raw_pt import Decoder, DecodeResult, RawTrace, decode
 from rtit.trace.recording.byte_source import AuxDataSource, ByteSource, MemorySource
 from rtit.trace.recording.decoder_settings import Settings, Start
 from rtit.trace.stream import Stream
-from rtit.trace.tables.batch import Batch, End, ErrorClass, EventKind, Table, Trust
+from rtit.trace.tables.batch import Batch, BranchKind, End, ErrorClass, EventKind, Table, Trust
 from rtit.trace.tables.block_ids import BlockIds, BlockIdTable, BlockTable, InstructionRuns
 from rtit.trace.tables.call_tree import (
     CallKind,
@@ -50,6 +50,7 @@ __all__ = [
     "BlockIds",
     "BlockTable",
     "Branch",
+    "BranchKind",
     "Branches",
     "ByteSource",
     "Call",

@@ -12,7 +12,7 @@ from os.path import basename
 from typing import TYPE_CHECKING, Any
 
 from rtit.text_escaping import escape_control_characters, format_json
-from rtit.trace.tables.batch import End
+from rtit.trace.tables.batch import BranchKind, End, LabelledNumber
 from rtit.trace.tables.build_tables import BATCH_ROWS
 from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
 from rtit.trace.tables.selection import LATEST, Selection
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
         | tuple[str, NDArray[Any], NDArray[Any], list[tuple[str, bool]]]
     )
 
-_NOT_TAKEN = "not taken"
-
 
 def format_blocks(
     trace: Trace,
@@ -42,7 +40,7 @@ def format_blocks(
     as_json: bool = False,
 ) -> Iterator[bytes]:
     """Return lines of instruction runs, and the reason why each run ended."""
-    formatter = _RowFormatter(trace, stream, End.CUT.label, timing=timing)
+    formatter = _RowFormatter(trace, stream, End, timing=timing)
     columns = ("start", "name of start", "instructions", "end")
     return formatter.format_batches(
         stream.blocks(selection, timing=timing), columns, as_json=as_json
@@ -59,7 +57,7 @@ def format_branches(
     fields: Iterable[str] = ("source", "target", "kind"),
 ) -> Iterator[bytes]:
     """Return lines of branches and other transfers, with the `fields` of `BRANCH_FIELDS`."""
-    formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=timing)
+    formatter = _RowFormatter(trace, stream, BranchKind, timing=timing)
     columns = tuple(name for field in fields for name in BRANCH_FIELDS[field])
     found = stream.branches(selection, timing=timing)
     return formatter.format_batches(found, columns, as_json=as_json)
@@ -89,7 +87,7 @@ def format_edges(
     parts = (
         found.select_rows(order[at : at + BATCH_ROWS]) for at in range(0, len(order), BATCH_ROWS)
     )
-    formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=False)
+    formatter = _RowFormatter(trace, stream, BranchKind, timing=False)
     columns = ("count", "source", "name of source", "target", "name of target", "kind")
     return formatter.format_batches(parts, columns, as_json=as_json)
 
@@ -119,12 +117,13 @@ def _text_line(text: str) -> bytes:
 class _RowFormatter:
     """Formats columns of a stream's batches."""
 
-    def __init__(self, trace: Trace, stream: Stream, cut: str, *, timing: bool) -> None:
+    def __init__(
+        self, trace: Trace, stream: Stream, kinds: type[LabelledNumber], *, timing: bool
+    ) -> None:
         self._trace = trace
         self._stream = stream
         self._timing = timing
-        self._ends = [each.label for each in sorted(End)]
-        self._ends[End.CUT] = cut
+        self._labels = [each.label for each in sorted(kinds)]
 
     def format_batches(
         self, batches: Iterable[Batch], columns: tuple[str, ...], *, as_json: bool
@@ -159,7 +158,7 @@ class _RowFormatter:
             return self._time_column(batch, name)
         values = getattr(batch, name).astype(np.uint64, copy=False)
         if name in ("end", "kind"):
-            return "words", values, self._ends
+            return "words", values, self._labels
         form, width = {"count": ("commas", 12), "instructions": ("decimal", 5)}.get(
             name, ("hexadecimal", 16)
         )
@@ -191,7 +190,7 @@ class _RowFormatter:
         texts = dict(own) | {name: column.tolist() for name, column in batch.extra_columns.items()}
         forms = dict.fromkeys(texts, "%d")
         for name in texts.keys() & {"end", "kind"}:
-            words = [json.dumps(each) for each in self._ends]
+            words = [json.dumps(each) for each in self._labels]
             texts[name], forms[name] = [words[each] for each in texts[name]], "%s"
         for name in texts.keys() & {"frequency", "ipc"}:
             texts[name] = ["null" if math.isnan(each) else json.dumps(each) for each in texts[name]]

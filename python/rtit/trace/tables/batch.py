@@ -76,6 +76,25 @@ class End(LabelledNumber):
     VM_ENTRY = 13  # VMLAUNCH, VMRESUME
 
 
+class BranchKind(LabelledNumber):
+    """Kind of a branch or another transfer. The numbers are those of `End`, but for `NOT_TAKEN`."""
+
+    NOT_TAKEN = 0  # a conditional branch
+    CONDITIONAL = 1  # taken
+    JUMP = 2
+    CALL = 3
+    INDIRECT_JUMP = 4
+    INDIRECT_CALL = 5
+    RETURN = 6
+    FAR = 7
+    SYSCALL = 8
+    EVENT = 9
+    OFF = 10
+    LOST = 11
+    END_OF_STREAM = 12
+    VM_ENTRY = 13
+
+
 class EventKind(LabelledNumber):
     """Kind of an event, and the meaning of its `ip` and `value`; 0 where nothing is stated."""
 

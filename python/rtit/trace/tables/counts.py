@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rtit.trace.tables.batch import Batch, End, declare_column
+from rtit.trace.tables.batch import Batch, BranchKind, declare_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Edge:
 
     source: int
     target: int
-    kind: End
+    kind: BranchKind
     count: int
 
 
@@ -63,18 +63,18 @@ class RunTotals(Batch):
 
 
 class EdgeTotals(Batch):
-    """Distinct transfers: `source` (IP of the instruction), `target`, `kind` (an `End`; CUT is a
-    conditional branch that was not taken), `count`. Sorted by `source`, `target` and `kind`.
+    """Distinct transfers: `source` (IP of the instruction), `target`, `kind` (a `BranchKind`),
+    `count`. Sorted by `source`, `target` and `kind`.
 
     A transfer counts if the code or the trace gives its target, also if tracing ended with it or an
     event occurred before the first instruction there. `uncounted` is the total of the edges beyond
-    `max_counters`, `uncounted_by_kind` the same by `End`.
+    `max_counters`, `uncounted_by_kind` the same by `BranchKind`.
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
     source: U64 = declare_column("u8")
     target: U64 = declare_column("u8")
-    kind: U8 = declare_column("u1", End)
+    kind: U8 = declare_column("u1", BranchKind)
     count: U64 = declare_column("u8")
     uncounted_by_kind: Mapping[int, int] = MappingProxyType({})
 
@@ -85,7 +85,7 @@ class EdgeTotals(Batch):
 
     def __iter__(self) -> Iterator[Edge]:
         for source, target, kind, count in zip(*self.column_lists(), strict=True):
-            yield Edge(source, target, End(kind), count)
+            yield Edge(source, target, BranchKind(kind), count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

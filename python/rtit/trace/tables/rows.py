@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from rtit.trace.tables.batch import Batch, End, EventKind, declare_column
+from rtit.trace.tables.batch import Batch, BranchKind, End, EventKind, declare_column
 from rtit.trace.threads.address_spaces import space_column
 
 if TYPE_CHECKING:
@@ -168,25 +168,24 @@ class Branch(NamedTuple):
 
     source: int
     target: int
-    kind: End
+    kind: BranchKind
     time: int
 
 
 class Branches(Batch):
     """Branches and other transfers in order, direct ones included: `source` (IP of the
-    instruction), `target`, `kind` (an `End`; CUT is a conditional branch that was not taken),
-    `time` (TSC estimate, a lower bound).
+    instruction), `target`, `kind` (a `BranchKind`), `time` (TSC estimate, a lower bound).
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
     source: U64 = declare_column("u8")
     target: U64 = declare_column("u8")
-    kind: U8 = declare_column("u1", End)
+    kind: U8 = declare_column("u1", BranchKind)
     time: U64 = declare_column("u8")
 
     def __iter__(self) -> Iterator[Branch]:
         for source, target, kind, time in zip(*self.column_lists(), strict=True):
-            yield Branch(source, target, End(kind), time)
+            yield Branch(source, target, BranchKind(kind), time)
 
 
 class SyncPoint(NamedTuple):
