@@ -268,7 +268,7 @@ def test_pipe_by_its_path_is_read_once(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--elf", "x"], "--elf describes raw PT: it needs --raw FILE"),
+        (["--elf", "x"], "--elf describes raw PT and needs --raw FILE"),
         (["--cpuid-15", "2,3"], "--cpuid-15 describes raw PT"),
         (["--raw", "PT", "perf.data"], "two files given: perf.data and --raw PT"),
         (["--raw", "PT", "--image", "code"], "--image code: expected FILE@ADDRESS"),
@@ -288,17 +288,20 @@ def test_pipe_by_its_path_is_read_once(
             "expected 'filter START/SIZE,...' with addresses",
         ),
         (["--raw", "PT", "--filter", "filter 0/1," * 5], "5 filter ranges: there are 4 at most"),
-        (["--filter", "filter 0/1"], "--filter describes raw PT: it needs --raw FILE"),
+        (["--filter", "filter 0/1"], "--filter describes raw PT and needs --raw FILE"),
         (["--notnt"], "--notnt describes raw PT"),
         (["--noretcomp"], "--noretcomp describes raw PT"),
         (["--start-time", "1"], "--start-time describes raw PT"),
-        (["--raw", "PT", "--symfs", "."], "--symfs is for a recording, not for --raw"),
-        (["--raw", "PT", "--map", "a=b"], "--map is for a recording"),
-        (["--raw", "PT", "--debuginfod"], "--debuginfod is for a recording"),
-        (["--raw", "PT", "--kernel-modules", "."], "--kernel-modules is for a recording"),
-        (["--raw", "PT", "--guestmount", "."], "--guestmount is for a recording"),
-        (["--raw", "PT", "--guest-process", "1=1/1"], "--guest-process is for a recording"),
-        (["--raw", "PT", "--guestmodules", "m"], "--guestmodules is for a recording"),
+        (
+            ["--raw", "PT", "--symfs", "."],
+            "--symfs is for recordings and cannot be combined with --raw",
+        ),
+        (["--raw", "PT", "--map", "a=b"], "--map is for recordings"),
+        (["--raw", "PT", "--debuginfod"], "--debuginfod is for recordings"),
+        (["--raw", "PT", "--kernel-modules", "."], "--kernel-modules is for recordings"),
+        (["--raw", "PT", "--guestmount", "."], "--guestmount is for recordings"),
+        (["--raw", "PT", "--guest-process", "1=1/1"], "--guest-process is for recordings"),
+        (["--raw", "PT", "--guestmodules", "m"], "--guestmodules is for recordings"),
     ],
 )
 def test_conflicting_options_are_a_usage_error(

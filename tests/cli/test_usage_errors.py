@@ -48,7 +48,7 @@ COMMANDS = "  rtit --help lists the commands\n"
         (["report", "--top"], "rtit report: --top: expected one argument", REPORT),
         (
             ["report", "--top", "x"],
-            "rtit report: --top: expected a number from 0 on, got 'x'",
+            "rtit report: --top: expected a whole number, got 'x'",
             REPORT,
         ),
         (

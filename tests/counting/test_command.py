@@ -70,7 +70,7 @@ def test_missing_counts_fail_the_comparison_with_a_baseline(
     ended = subprocess.run([*limited, *words], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "are missing: File too large" in ended.stderr
-    assert ended.stderr.endswith("some counts are missing: --fail-above cannot be checked\n")
+    assert ended.stderr.endswith("some counts are missing, so rtit cannot check --fail-above\n")
     assert "Traceback" not in ended.stderr
 
 
@@ -150,10 +150,10 @@ def test_run_variation_lists_differing_counts_and_functions() -> None:
         (["--"], 2, "no program given"),
         (["x.data", "--", "/bin/true"], 2, "a recording or a program, not both"),
         (["--raw", "file", "--", "/bin/true"], 2, "a recording or a program, not both"),
-        (["--tid", "1", "--", "/bin/true"], 2, "--tid is for a recording"),
-        (["--symfs", "/", "--", "/bin/true"], 2, "--symfs is for a recording"),
-        (["--map", "/a=/b", "--", "/bin/true"], 2, "--map is for a recording"),
-        (["--image", "file@1000", "--", "/bin/true"], 2, "--image is for a recording"),
+        (["--tid", "1", "--", "/bin/true"], 2, "--tid works only with a recording"),
+        (["--symfs", "/", "--", "/bin/true"], 2, "--symfs works only with a recording"),
+        (["--map", "/a=/b", "--", "/bin/true"], 2, "--map works only with a recording"),
+        (["--image", "file@1000", "--", "/bin/true"], 2, "--image works only with a recording"),
         (["--baseline", "/proc/absent/file", "--", "/bin/true"], 125, "/proc/absent/file"),
         (["--baseline", "/bin/true", "--", "/bin/true"], 125, "/bin/true: not JSON"),
         (["--runs", "2", "x.data"], 2, "need a program"),

@@ -136,7 +136,7 @@ def test_gdb_without_libipt_gets_blocks(shared: Path, tmp_path: Path) -> None:
     )
     fake.chmod(0o755)
     session = run_gdb(shared, "info record", path=f"{tmp_path}:/usr/bin:/bin")
-    assert "built without libipt: it gets blocks, not packets" in session.err
+    assert "built without libipt: rtit sends blocks, not packets" in session.err
     assert "Recording format: Branch Trace Store." in session.out
     assert session.recorded == (executed_instructions(shared.with_name("truth")), 0)
     session = run_gdb(shared, options=("--format", "pt"), path=f"{tmp_path}:/usr/bin:/bin")

@@ -33,8 +33,8 @@ def test_dso_all_writes_a_file_per_binary(profiled: ProfiledProgram, tmp_path: P
     ("options", "says"),
     [
         (["--for", "bolt", "--dso", "nothing"], "no code ran in a file nothing; there is: "),
-        (["--for", "bolt", "--dso", "all"], "binaries make as many files: give -o FILE"),
-        (["--for", "perf", "--dso", "all"], "--for perf writes all binaries"),
+        (["--for", "bolt", "--dso", "all"], "binaries need one output file each: give -o FILE"),
+        (["--for", "perf", "--dso", "all"], "--for perf always writes all binaries"),
     ],
 )
 def test_unusable_options_are_refused(

@@ -161,7 +161,7 @@ def test_invalid_options_raise_usage_error(words: list[str]) -> None:
 
 @pytest.mark.parametrize("word", ["-1", "1.5", "9" * 19, ""])
 def test_invalid_count_raises_usage_error(word: str) -> None:
-    with pytest.raises(argparse.ArgumentError, match="expected a number from 0 on"):
+    with pytest.raises(argparse.ArgumentError, match="expected a whole number"):
         options(f"--head={word}")
 
 

@@ -21,8 +21,10 @@ class Command(NamedTuple):
 
 GROUPS = {
     "Record and look": {
-        "record": Command("Run a program and record it to perf.data", "look.record"),
-        "report": Command("Summarize a recording: threads, hot functions, losses", "look.report"),
+        "record": Command("Run a program and record its execution to perf.data", "look.record"),
+        "report": Command(
+            "Summarize a recording: threads, hot functions, lost data", "look.report"
+        ),
         "calls": Command("Show who called whom, as a tree", "look.calls"),
         "timeline": Command("Write a timeline of calls for Perfetto or Chrome", "look.timeline"),
         "instructions": Command("List every executed instruction", "look.instructions"),
@@ -41,32 +43,41 @@ GROUPS = {
             "measure.coverage",
         ),
         "profile": Command(
-            "Write exact counts for BOLT, AutoFDO, LLVM, pprof, callgrind, perf", "measure.profile"
+            "Write exact counts in the format of BOLT, AutoFDO, LLVM, pprof, callgrind or perf",
+            "measure.profile",
         ),
         "diff": Command(
-            "Find where two recordings diverge, and what ran more often in one of them",
+            "Find where two recordings diverge, and which functions have different counts",
             "measure.diff",
         ),
         "gdb": Command("Debug a recording in gdb, forwards and backwards", "measure.gdb"),
     },
     "Move recordings": {
-        "pack": Command("Put a recording and the code it needs into one file", "move.pack"),
+        "pack": Command(
+            "Put a recording and the code that decoding needs into one file", "move.pack"
+        ),
         "convert": Command(
-            "Convert a recording to raw PT and mappings, or raw PT to a recording", "move.convert"
+            "Convert a recording to raw PT and memory mappings, or raw PT to a recording",
+            "move.convert",
         ),
     },
     "Intel PT internals": {
         "packets": Command("List the packets of a trace", "internals.packets"),
         "verify": Command(
-            "Compare the decoded path with the path that the recorder saw", "internals.verify"
+            "Check that the decoded path is the path that the program executed", "internals.verify"
         ),
         "lint": Command(
             "Check a packet stream against the rules of the Intel SDM", "internals.lint"
         ),
-        "scenario": Command("Run events through the modelled trace unit", "internals.scenario"),
-        "msr": Command("Explain the value of a PT register", "internals.msr"),
+        "scenario": Command(
+            "Check which packets the model of the trace unit writes for given events",
+            "internals.scenario",
+        ),
+        "msr": Command("Explain the value of a PT control register (MSR)", "internals.msr"),
         "cpuid": Command("Explain the CPUID leaves of PT", "internals.cpuid"),
-        "doctor": Command("Check what this machine supports", "internals.doctor"),
+        "doctor": Command(
+            "Check which PT hardware, back ends and tools this machine has", "internals.doctor"
+        ),
     },
 }
 

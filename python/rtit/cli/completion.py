@@ -20,7 +20,9 @@ def completion_parser() -> CommandParser:
     """Return the parser of this command."""
     parser = CommandParser("rtit completion")
     parser.usage = f"rtit completion [options] {{{','.join(_SHELLS)}}}"
-    parser.description = "Print the completion script of a shell (needs rtit[completion])."
+    parser.description = (
+        "Print the completion script of a shell (requires the extra rtit[completion])."
+    )
     parser.epilog = _EPILOG
     parser.add_argument_group().add_argument("shell", choices=_SHELLS, help="The shell")
     parser.add_general_options()

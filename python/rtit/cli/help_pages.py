@@ -19,47 +19,55 @@ options:
   -h, --help     Show this help
   -V, --version  Show the version
 
-'rtit help COMMAND' shows the options of a command. Exit codes: 'rtit help exit-codes'.
+'rtit help COMMAND' shows the options of a command; 'rtit help exit-codes' lists the exit codes.
 First steps:  rtit record -- ls  &&  rtit report"""
 
-EXIT_CODES = """Commands that read a recording:
+EXIT_CODES = """Exit codes of commands that read a recording:
   0  success
-  1  failure, or: verify or diff found a difference, lint found violations, stat exceeded its limit
+  1  failure, or a negative result: verify or diff found a difference, lint found a violation
+     of a rule, or stat counted more instructions than --fail-above allows
   2  invalid command line
-  3  incomplete: part of the trace was lost or could not be decoded; standard error says what
+  3  incomplete result: part of the trace was lost or could not be decoded; a message on
+     standard error describes that part
 
-record and stat -- PROGRAM:
-  the exit code of the program (128+N if signal N ended it), or
-  1 if the program returned 0 and stat exceeded its limit, or could not check the limit
-  2 invalid command line   125 rtit failed   126 program not executable   127 program not found"""
+Exit codes of 'rtit record -- PROGRAM' and 'rtit stat -- PROGRAM':
+  the exit code of the program, or 128+N if signal N ended the program; other exit codes are:
+  1    the program returned 0, but stat counted more instructions than --fail-above allows,
+       or stat could not check the --fail-above limit because some counts are missing
+  2    invalid command line
+  125  rtit failed
+  126  the program is not executable
+  127  the program was not found"""
 
 RECORD_JSON = """rtit record --json FILE writes one line with one JSON object:
-  file, command            the recording, and the command line
-  backend, why             the back end, and why it was chosen
+  file, command            path of the recording; command line of the program
+  backend, why             name of the back end; why rtit chose this back end
   exit_code                exit code of the program
-  ended, signal            how the program ended, in words; the number of its signal, or null
-  fault                    null, or an object with ip, address and si_code
+  ended                    how the program ended, in words
+  signal                   number of the signal that ended the program, or null
+  fault                    ip, address and si_code of the fault that ended the program, or null
   executed_instructions, executed_branches
-                           numbers of all executed instructions and branches
+                           numbers of executed instructions and branches, traced or not
   traced_instructions, traced_branches
                            numbers of instructions and branches in the trace; null for a snapshot,
-                           or if the file became full
-  partial                  whether a filter, window, size limit or snapshot left out part of the run
+                           and if recording stopped at a size limit
+  partial                  whether part of the run is not in the trace because of a filter,
+                           --start-at, --stop-at, a size limit or a snapshot
   threads                  number of threads
-  pt_bytes                 bytes of PT in the file
-  stopped                  why recording stopped early, or null
-  warnings                 list of warnings, each one sentence
+  pt_bytes                 number of bytes of PT packets in the file
+  stopped                  why recording stopped before the program ended, or null
+  warnings                 list of warnings, one sentence each
 With --backend perf, the numbers of instructions, branches and threads are null."""
 
 FIELDS = {
     "ip": "address of the instruction",
-    "tid": "thread",
-    "time": "time in ns when this sequence of instructions began: an estimate, and a lower bound",
-    "sym": "function, and the offset in the function",
+    "tid": "thread id",
+    "time": "estimated time in ns at which the contiguous sequence with this instruction began",
+    "sym": "name of the function, and offset of the instruction in the function",
     "asm": "disassembled instruction",
-    "pid": "process",
+    "pid": "process id",
     "comm": "name of the thread",
-    "cpu": "CPU",
+    "cpu": "CPU that executed the instruction",
     "dso": "file that contains the instruction",
     "insn": "bytes of the instruction",
     "insnlen": "length of the instruction in bytes",
@@ -67,11 +75,11 @@ FIELDS = {
     "in_tx": "whether the instruction ran in a transaction",
     "earliest": "earliest time at which the instruction can have run",
     "latest": "latest time at which the instruction can have run",
-    "cycles": "core cycles counted so far",
-    "freq": "core frequency in MHz; if the recording has no clock, cycles per TSC tick",
+    "cycles": "number of core cycles that CYC packets have counted since the start of the trace",
+    "freq": "core frequency in MHz, or cycles per TSC tick if the TSC frequency is unknown",
     "ipc": "instructions per cycle",
-    "guest_pid": "process in the virtual machine",
-    "guest_tid": "thread in the virtual machine",
+    "guest_pid": "process id in the virtual machine",
+    "guest_tid": "thread id in the virtual machine",
     "guest_comm": "name of the thread in the virtual machine",
 }
 
@@ -91,11 +99,11 @@ def format_fields_page() -> str:
     """Return the page of `rtit help fields`."""
     from rtit.views.field_names import BRANCH_FIELDS, NATIVE_FIELDS
 
-    lines = ["Fields of rtit instructions --fields LIST that are fast to print:"]
+    lines = ["Fields of 'rtit instructions --fields LIST' that rtit prints fast:"]
     lines += [f"  {name:<11} {FIELDS[name]}" for name in NATIVE_FIELDS]
-    lines += ["", "Fields that are slow to print:"]
+    lines += ["", "Fields of 'rtit instructions --fields LIST' that rtit prints slowly:"]
     lines += [f"  {name:<11} {text}" for name, text in FIELDS.items() if name not in NATIVE_FIELDS]
-    lines += ["", f"Fields of rtit branches --fields LIST: {', '.join(BRANCH_FIELDS)}"]
+    lines += ["", f"Fields of 'rtit branches --fields LIST': {', '.join(BRANCH_FIELDS)}"]
     return "\n".join(lines)
 
 

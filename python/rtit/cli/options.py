@@ -60,20 +60,27 @@ def add_stream_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGro
 
 def add_code_selection_options(group: argparse._ArgumentGroup) -> None:
     """Declare the options that select functions, addresses and a time span."""
-    add_list_option(group, "--function", "NAME[@FILE]", "Only this function; may be repeated")
+    add_list_option(
+        group,
+        "--function",
+        "NAME[@FILE]",
+        "Only code of the function NAME (in FILE); may be repeated",
+    )
     add_list_option(
         group,
         "--range",
         "START-END",
-        "Only addresses from START up to, but not including, END (hexadecimal); may be repeated. "
-        "With --function, rtit selects the addresses of both options",
+        "Only code at addresses from START up to, but not including, END (hexadecimal); may be "
+        "repeated. "
+        "If --function and --range are both given, rtit selects the code that matches either "
+        "option",
     )
     add_value_option(
         group,
         "--time",
         "FROM,TO",
-        "Only this time span. A number is in nanoseconds, or in seconds if it has a decimal "
-        "point. If the recording has no clock, numbers are in TSC ticks",
+        "Only this time span. A whole number is in nanoseconds; a number with a decimal point is "
+        "in seconds. If the TSC frequency is unknown, whole numbers are TSC ticks",
     )
 
 
@@ -87,14 +94,15 @@ def add_head_and_tail_options(group: argparse._ArgumentGroup, rows: str = "instr
     )
 
 
-def add_timing_option(group: argparse._ArgumentGroup) -> None:
-    """Declare --timing."""
+def add_timing_option(
+    group: argparse._ArgumentGroup, row: str, fields: str = "cycles and frequency"
+) -> None:
+    """Declare --timing; `row` is what each time belongs to, `fields` are further fields of JSON."""
     add_flag_option(
         group,
         "--timing",
-        "Also show the bounds of each time, in nanoseconds. In JSON the bounds are in TSC "
-        "ticks, and each object also has cycles and frequency (blocks: also instructions per "
-        "cycle)",
+        f"Also show the earliest and the latest possible time of each {row}, in nanoseconds. With "
+        f"--json these times are in TSC ticks, and each object also has {fields}",
     )
 
 
@@ -111,8 +119,8 @@ def add_dso_option(group: argparse._ArgumentGroup, default: str) -> None:
         group,
         "--dso",
         "NAME",
-        "Only the binary with this name or path; may be repeated. The NAME 'all' selects "
-        f"all binaries (default: {default})",
+        "Only the binary (program or library) with this name or path; may be repeated. The NAME "
+        f"'all' selects all binaries (default: {default})",
     )
 
 
@@ -123,8 +131,8 @@ def add_qemu_env_option(group: argparse._ActionsContainer) -> None:
         "--qemu-env",
         "QEMU_NAME[=VALUE]",
         "Set an environment variable for QEMU itself, such as QEMU_CPU=Haswell. Without VALUE, "
-        "use the value in rtit's environment. May be repeated. QEMU itself does not read the "
-        "QEMU_* variables of rtit's environment; only the program sees them",
+        "use the value in rtit's environment. May be repeated. Without this option, rtit passes "
+        "the QEMU_* variables of its environment only to the program, and not to QEMU itself",
     )
 
 
@@ -179,12 +187,12 @@ def parse_selection(arguments: argparse.Namespace) -> Selection:
 def parse_count(text: str) -> int:
     """Return a number of things, as an argument's type."""
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}")
     return int(text)
 
 
 _DEFAULT = "perf.data"
-RARE = "options for JIT code, kernels, guests and raw PT"
+RARE = "the options for JIT code, kernels, virtual machines and raw PT"
 ONE_JOB = "1; the output is the same for any N"
 MANY_JOBS = "one for each CPU, at most 8; the result is the same for any N"
 
@@ -202,7 +210,7 @@ def add_file_argument(parser: argparse.ArgumentParser) -> None:
         "-i",
         "--input",
         metavar="FILE",
-        help="Recording to read, as an option (same as FILE)",
+        help="Recording to read; the same as the argument FILE",
         dest="input",
     )
 
@@ -223,14 +231,14 @@ def add_image_options(parser: CommandParser) -> None:
         group,
         "--symfs",
         "DIR",
-        "Look under DIR for the files (programs, libraries) that the recording names",
+        "Read recorded programs and libraries from DIR: DIR/bin/ls in place of /bin/ls",
     )
     add_list_option(
         group,
         "--map",
         "RECORDED=LOCAL",
-        "Read LOCAL in place of RECORDED, a file or directory that the recording names; may be "
-        "repeated",
+        "Where the recording has the path RECORDED, read the file or directory LOCAL instead; may "
+        "be repeated",
     )
     add_value_option(
         group, "--buildid-dir", "DIR", "Look up files by build id in DIR, such as ~/.debug"
@@ -245,8 +253,8 @@ def add_image_options(parser: CommandParser) -> None:
         "--jit",
         action="append",
         metavar="PATH",
-        help="A file jit-PID.dump or perf-PID.map, which a JIT compiler wrote, or a directory "
-        "with such files; may be repeated (default: such files beside the recording)",
+        help="File with code that a JIT compiler generated (jit-PID.dump or perf-PID.map), or "
+        "directory of such files; may be repeated (default: the directory of the recording)",
     )
     _add_kernel_options(parser)
     _add_guest_options(parser)
@@ -261,15 +269,15 @@ def add_common_reading_options(parser: CommandParser, *, jobs: str = ONE_JOB) ->
 
 def add_max_edges_option(parser: CommandParser, *, calls: bool = False) -> None:
     """Declare --max-edges; `calls`: edges of calls are counted by caller, too."""
-    more = ". For pairs of caller and callee, the limit is N/2" if calls else ""
+    more = ". The limit for pairs of caller and callee is N/2" if calls else ""
     add_value_option(
         parser.add_rare_group("Limits"),
         "--max-edges",
         "N",
-        "Keep separate counts for at most N edges and N sequences of instructions. If there are "
-        "more, rtit keeps those with the lowest addresses, and adds up all others in one total "
-        "(default: 524,288, plus 1 for each 1,024 bytes of packets, but not more than "
-        f"4,194,304){more}",
+        "Keep separate counts for at most N edges (pairs of branch and target) and N sequences of "
+        "instructions. If a trace has more, the N with the lowest addresses keep separate counts, "
+        "and rtit adds up all others in one total (default: 524,288, plus 1 for each 1,024 bytes "
+        f"of packets, but not more than 4,194,304){more}",
         default=0,
         type=parse_count,
     )
@@ -296,21 +304,21 @@ def _add_guest_options(parser: CommandParser) -> None:
         group,
         "--guestmount",
         "DIR",
-        "Directory with the root file systems of virtual machines. Each machine has a "
-        "subdirectory, whose name is the process id of the machine on the host",
+        "Directory with one subdirectory for each virtual machine. The subdirectory has the root "
+        "file system of the machine, and its name is the process id of the machine on the host",
     )
     add_list_option(
         group,
         "--guest-process",
         "CR3[,VMCS]=MACHINE/PID",
         "The address space with this CR3 (and VMCS pointer) belongs to process PID of the virtual "
-        "machine MACHINE in --guestmount; may be repeated",
+        "machine whose subdirectory of --guestmount is MACHINE; may be repeated",
     )
     add_value_option(
         group,
         "--guestkallsyms",
         "FILE",
-        "Copy of a guest's /proc/kallsyms, for guests without a directory under --guestmount",
+        "Copy of a guest's /proc/kallsyms, for guests that have no subdirectory of --guestmount",
         dest="guest_kallsyms",
     )
     add_value_option(
@@ -324,7 +332,7 @@ def _add_guest_options(parser: CommandParser) -> None:
         group,
         "--guestmodules",
         "FILE",
-        "Copy of a guest's /proc/modules, which has the addresses of modules",
+        "Copy of a guest's /proc/modules, which lists the addresses of kernel modules",
     )
     add_value_option(group, "--guest-kcore", "FILE", "Copy of a guest's /proc/kcore")
     add_value_option(
@@ -336,7 +344,7 @@ def _add_guest_options(parser: CommandParser) -> None:
         metavar="[VMCS:]OFFSET[,MULTIPLIER]",
         help="Convert the times of guests to times of the host. The TSC of a guest is OFFSET + "
         "(TSC of the host) * MULTIPLIER / 2^48. Give this option once for all guests, or "
-        "once for each VMCS. With auto, rtit computes the offsets from TMA packets",
+        "once for each VMCS. With --guest-tsc auto, rtit computes the offsets from TMA packets",
     )
 
 
@@ -464,7 +472,7 @@ def add_raw_options(parser: CommandParser) -> argparse._ArgumentGroup:
         group,
         "--raw",
         "FILE",
-        "Packets of one logical processor, without perf.data around them; - for standard input",
+        "File with only the PT packets of one logical processor; - for standard input",
     )
     add_cpu_model_option(group)
     return group
@@ -476,7 +484,8 @@ def add_cpu_model_option(group: argparse._ArgumentGroup) -> None:
         group,
         "--cpu-model",
         "FAMILY/MODEL/STEPPING",
-        "The traced processor, such as 6/94/3; rtit works around the errata of this processor",
+        "Family, model and stepping of the traced processor, such as 6/94/3. rtit works around "
+        "the errata of this processor",
     )
 
 
@@ -486,51 +495,57 @@ def add_raw_code_options(group: argparse._ArgumentGroup) -> None:
         "--image",
         action=_OrderedCodeOption,
         metavar="FILE@ADDRESS",
-        help="Map FILE at ADDRESS (hexadecimal); may be repeated",
+        help="Map the bytes of FILE at ADDRESS (hexadecimal); may be repeated",
     )
     group.add_argument(
         "--elf",
         action=_OrderedCodeOption,
         metavar="FILE[@BASE]",
-        help="Map the code of an ELF file; may be repeated. Where --elf and --image overlap, "
-        "rtit uses the bytes of --image",
+        help="Map the code of an ELF file; may be repeated. Where an --elf file and an --image "
+        "file overlap, rtit uses the bytes of the --image file",
     )
     add_value_option(
         group,
         "--start",
         "IP[,BITS[,LASTIP]]",
-        "Start decoding at the first byte. The arguments give the IP, the code width (64, 32 or "
-        "16 bits) and LastIP at that byte. If IP is 'off', tracing is disabled there (default: "
-        "start at the first PSB)",
+        "Start decoding at the first byte of the trace, with this state: the IP, the code width "
+        "(64, 32 or 16 bits), and LastIP. The IP 'off' means that tracing is disabled at the first "
+        "byte (default: start decoding at the first PSB)",
     )
     group.add_argument(
         "--cr3",
         action=_OrderedCodeOption,
         metavar="CR3[,NR[,VMCS]]",
-        help="The following --image and --elf options belong to this address space "
-        "(hexadecimal). --image and --elf options before the first --cr3 belong to all "
-        "other address spaces",
+        help="The --image and --elf options after this option belong to the address space with "
+        "this CR3, NR bit and VMCS pointer (all hexadecimal). The --image and --elf options before "
+        "the first --cr3 belong to all other address spaces",
     )
     add_clock_and_start_options(group)
     add_value_option(
         group,
         "--filter",
         "'filter START/SIZE,...'",
-        "The address filter of the trace, in the syntax of the kernel",
+        "Address filter with which the trace was recorded, in the syntax of the Linux kernel",
     )
-    add_flag_option(group, "--notnt", "The trace was recorded with DisTNT")
-    add_flag_option(group, "--noretcomp", "The trace was recorded with DisRETC")
+    add_flag_option(group, "--notnt", "The trace was recorded with DisTNT=1 (no TNT packets)")
+    add_flag_option(
+        group, "--noretcomp", "The trace was recorded with DisRETC=1 (no RET compression)"
+    )
 
 
 def add_clock_options(group: argparse._ArgumentGroup) -> None:
     """Declare the settings of the clocks."""
-    add_value_option(group, "--mtc-freq", "N", "Value of IA32_RTIT_CTL.MTCFreq, 0 to 15")
-    add_value_option(group, "--nom-freq", "N", "Value of MSR_PLATFORM_INFO[15:8], 0 to 255")
+    add_value_option(
+        group, "--mtc-freq", "N", "Value of IA32_RTIT_CTL.MTCFreq during recording, 0 to 15"
+    )
+    add_value_option(
+        group, "--nom-freq", "N", "Value of MSR_PLATFORM_INFO[15:8] of the processor, 0 to 255"
+    )
     add_value_option(
         group,
         "--cpuid-15",
         "EAX,EBX",
-        "Values of CPUID.15H: the ratio of the TSC to the crystal clock",
+        "EAX and EBX of CPUID leaf 15H: the ratio of the TSC to the crystal clock",
     )
 
 
@@ -541,8 +556,8 @@ def add_clock_and_start_options(group: argparse._ArgumentGroup) -> None:
         group,
         "--start-time",
         "TSC",
-        "A TSC value near the beginning of the trace. TSC packets do not have the high 8 bits of "
-        "a time; rtit takes them from this value",
+        "A TSC value near the beginning of the trace. TSC packets lack the 8 highest bits of the "
+        "TSC, and rtit takes these bits from this value",
     )
 
 
@@ -568,9 +583,9 @@ def is_raw_requested(arguments: argparse.Namespace) -> bool:
     if getattr(arguments, "raw", None) is not None:
         return True
     for option, _ in getattr(arguments, "code", None) or []:
-        raise UsageError(f"{option} describes raw PT: it needs --raw FILE")
+        raise UsageError(f"{option} describes raw PT and needs --raw FILE")
     for name in _names_of_given_options(arguments, _RAW_ONLY):
-        raise UsageError(f"{name} describes raw PT: it needs --raw FILE")
+        raise UsageError(f"{name} describes raw PT and needs --raw FILE")
     return False
 
 
@@ -594,7 +609,7 @@ def open_raw_trace(arguments: argparse.Namespace) -> Trace:
         named = arguments.file if arguments.file is not None else arguments.input
         raise UsageError(f"two files given: {named} and --raw {arguments.raw}")
     for name in _names_of_given_options(arguments, _RECORDING_ONLY):
-        raise UsageError(f"{name} is for a recording, not for --raw")
+        raise UsageError(f"{name} is for recordings and cannot be combined with --raw")
     image, spaces = _build_images(getattr(arguments, "code", None) or [])
     if arguments.raw == "-":
         if sys.stdin is None:
@@ -713,11 +728,11 @@ def guest_tsc(texts: list[str] | None) -> GuestTsc:
         for vmcs, _, text in named:
             pointer = _parse_number("--guest-tsc", vmcs)
             if pointer in found:
-                raise UsageError(f"--guest-tsc {vmcs} is given twice: a VMCS has one offset")
+                raise UsageError(f"--guest-tsc names VMCS {vmcs} twice: a VMCS has only one offset")
             found[pointer] = _parse_tsc_scaling(text)
         return found
     if len(texts) > 1:
-        raise UsageError("--guest-tsc is given twice: use VMCS:OFFSET to name the guests")
+        raise UsageError("--guest-tsc is given twice: use VMCS:OFFSET to distinguish the guests")
     return _parse_tsc_scaling(texts[0])
 
 
@@ -726,7 +741,7 @@ def parse_guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
     found = guest_tsc(texts)
     if not isinstance(found, tuple):
         raise UsageError(
-            "--guest-tsc by VMCS is for recordings: for raw PT give OFFSET[,MULTIPLIER]"
+            "with raw PT, --guest-tsc accepts only OFFSET[,MULTIPLIER], without a VMCS"
         )
     return found
 

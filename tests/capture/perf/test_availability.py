@@ -170,7 +170,7 @@ def test_doctor_reports_missing_hardware(
     assert main(["doctor"]) == 0
     lines = {line[:21].strip(): line[23:] for line in capsys.readouterr().out.splitlines()}
     assert lines["PT hardware"].startswith(
-        "no   not needed: rtit makes PT in software; this virtual"
+        "no   not needed, because rtit generates PT in software; this virtual"
     )
     assert lines["record --backend perf"] == "-    needs PT hardware"
     assert lines["symbols"].startswith("yes  ")
@@ -182,13 +182,13 @@ def test_doctor_reports_hardware(
     machine()
     assert main(["doctor"]) == 0
     lines = {line[:21].strip(): line[23:] for line in capsys.readouterr().out.splitlines()}
-    assert lines["PT hardware"].startswith("yes  the kernel offers it")
+    assert lines["PT hardware"].startswith("yes  available in the kernel")
     assert lines["record --backend perf"].startswith(f"yes  {perf} 6.1.192")
     assert "only root may trace the kernel" in lines["record --backend perf"]
-    assert "not yet tried on hardware" in lines["record --backend perf"]
+    assert "not been tested on PT hardware" in lines["record --backend perf"]
     assert "8,192 KB more in all (ulimit -l)" in lines["record --backend perf"]
     machine(paranoid="4")
     assert main(["doctor"]) == 0
-    assert "record --backend perf  -    not here: perf_event_paranoid is 4" in (
+    assert "record --backend perf  -    not available: perf_event_paranoid is 4" in (
         capsys.readouterr().out
     )

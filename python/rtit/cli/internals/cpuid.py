@@ -26,20 +26,18 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit cpuid [options] [LEAF [SUBLEAF] [EAX=VALUE ...]]"
     parser.description = (
-        "Explain the CPUID leaves of PT: the values of a known processor, or values that you give."
+        "Explain the CPUID leaves of PT, with the values of a known processor or with given values."
     )
     parser.epilog = _EPILOG
     parser.add_argument_group().add_argument(
         "words",
         nargs="*",
         metavar="LEAF",
-        help="A CPUID leaf (14H or 0x14, always hexadecimal), its sub-leaf, and register values "
-        "to decode",
+        help="Number of a CPUID leaf (14H or 0x14, always hexadecimal), optionally followed by the "
+        "number of a sub-leaf, and by register values to explain",
     )
     group = parser.add_argument_group("Output")
-    options.add_value_option(
-        group, "--profile", "NAME", "Show the values that this processor returns"
-    )
+    options.add_value_option(group, "--profile", "NAME", "Show the values that this processor has")
     options.add_flag_option(group, "--all", "Also show the fields that are 0")
     options.add_flag_option(group, "--list", "List the profiles and the leaves")
     options.add_json_option(group, "Print JSON")

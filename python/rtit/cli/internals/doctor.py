@@ -29,7 +29,7 @@ class DoctorFinding:
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit doctor [options]"
-    parser.description = "Check what this machine supports: PT hardware, back ends, tools, symbols."
+    parser.description = "Check which PT hardware, back ends, tools and symbols this machine has."
     parser.epilog = "Example:\n  rtit doctor\n"
     options.add_json_option(parser.add_argument_group("Output"), "Print the findings as JSON")
     parser.add_general_options()
@@ -54,8 +54,10 @@ def _check_pt_hardware() -> DoctorFinding:
 
     problem = reason_for_no_hardware()
     if problem is None:
-        return DoctorFinding("PT hardware", True, f"the kernel offers it: /{PMU}")
-    return DoctorFinding("PT hardware", False, f"not needed: rtit makes PT in software; {problem}")
+        return DoctorFinding("PT hardware", True, f"available in the kernel: /{PMU}")
+    return DoctorFinding(
+        "PT hardware", False, f"not needed, because rtit generates PT in software; {problem}"
+    )
 
 
 def _hardware_recording() -> DoctorFinding:
@@ -70,8 +72,8 @@ def _hardware_recording() -> DoctorFinding:
         return DoctorFinding("record --backend perf", None, "needs PT hardware")
     found = find_perf()
     if isinstance(found, str):
-        return DoctorFinding("record --backend perf", None, f"not here: {found}")
-    text = f"{found.perf} {found.version}; not yet tried on hardware by us"
+        return DoctorFinding("record --backend perf", None, f"not available: {found}")
+    text = f"{found.perf} {found.version}; rtit has not been tested on PT hardware yet"
     forbidden = [
         problem
         for problem in (
@@ -95,7 +97,9 @@ def _check_native_decoder() -> DoctorFinding:
 
 def _check_ptrace() -> DoctorFinding:
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        return DoctorFinding("recording", False, "needs Linux on x86-64; decoding works here")
+        return DoctorFinding(
+            "recording", False, "needs Linux on x86-64; on this machine rtit only decodes"
+        )
     from rtit.capture.ptrace.session import PtraceTracer
     from rtit.errors import RecordError
 
@@ -107,18 +111,18 @@ def _check_ptrace() -> DoctorFinding:
     while tracer.next_batch(1.0) is not None:
         pass
     return DoctorFinding(
-        "recording", True, "ptrace single steps (exact; some 10 to 50 microseconds an instruction)"
+        "recording", True, "ptrace single-stepping works (10 to 50 microseconds per instruction)"
     )
 
 
 def _check_qemu() -> DoctorFinding:
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        return DoctorFinding("QEMU", None, "not looked for: recording needs Linux on x86-64")
+        return DoctorFinding("QEMU", None, "not checked, because recording needs Linux on x86-64")
     from rtit.capture.qemu.installation import find_qemu
 
     found = find_qemu()
     if isinstance(found, str):
-        return DoctorFinding("QEMU", False, f"{found}; recording uses single steps")
+        return DoctorFinding("QEMU", False, f"{found}; rtit records by single-stepping")
     return DoctorFinding("QEMU", True, f"{found.qemu} {found.version} (fast recording)")
 
 
@@ -128,7 +132,7 @@ def _check_perf() -> DoctorFinding:
         return DoctorFinding(
             "perf",
             None,
-            "not installed (Debian: linux-perf); PT hardware and the comparison tests need it",
+            "not installed (Debian: linux-perf); --backend perf and the comparison tests need perf",
         )
     ended = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
     return DoctorFinding("perf", True, ended.stdout.strip() or found)
@@ -138,7 +142,9 @@ def _check_libipt() -> DoctorFinding:
     found = ctypes.util.find_library("ipt")
     if found is None:
         return DoctorFinding(
-            "libipt", None, "not installed (Debian: libipt-dev); only the comparison tests need it"
+            "libipt",
+            None,
+            "not installed (Debian: libipt-dev); only the comparison tests need libipt",
         )
     return DoctorFinding("libipt", True, found)
 
@@ -150,8 +156,8 @@ def _check_gdb() -> DoctorFinding:
     try:
         found = find_gdb()
     except UnsupportedError as error:
-        return DoctorFinding("gdb", None, f"{error}; rtit gdb needs it")
-    how = "reads PT" if found.has_libipt else "was built without libipt: rtit gdb gives it blocks"
+        return DoctorFinding("gdb", None, f"{error}; rtit gdb needs gdb")
+    how = "reads PT" if found.has_libipt else "was built without libipt, so rtit gdb sends blocks"
     return DoctorFinding("gdb", True, f"{found.argv[0]}, which {how}")
 
 

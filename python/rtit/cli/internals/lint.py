@@ -37,19 +37,19 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--errata",
         "NAME,...",
-        "Ignore violations that these errata explain (default: the errata of the recorded "
-        f"processor; {_NONE}: no errata)",
+        "Ignore violations that these errata of the processor explain. The NAME "
+        f"'{_NONE}' means no errata (default: the errata of the recorded processor)",
     )
     options.add_value_option(
         group,
         "--psb-period",
         "BYTES",
-        "Expect a PSB at least every BYTES bytes (default: the setting in the recording)",
+        "Expect a PSB packet at least every BYTES bytes (default: the PSB period of the recording)",
         type=_parse_number_of_bytes,
     )
     options.add_stream_options(parser)
     options.add_raw_options(parser)
-    parser.add_general_options(rare="options for raw PT")
+    parser.add_general_options(rare="the options for raw PT")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ _EPILOG = """Examples:
   rtit msr --list
 
 Exit codes: 0 for success, 1 if the write faults on the processor of --profile, 2 for an invalid
-command line
+command line.
 """
 
 
@@ -47,7 +47,7 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit msr [options] REGISTER [VALUE...]"
     parser.description = (
-        "Explain the value of a PT register, and say whether software may write this value."
+        "Explain the value of a PT control register (MSR), and check whether software may write it."
     )
     parser.epilog = _EPILOG
     group = parser.add_argument_group()
@@ -55,7 +55,7 @@ def add_arguments(parser: CommandParser) -> None:
         "register",
         nargs="?",
         metavar="REGISTER",
-        help="Name or address of the register: IA32_RTIT_CTL, CTL, 570H or 0x570",
+        help="Name or address of the register, such as IA32_RTIT_CTL, CTL, 570H or 0x570",
     )
     group.add_argument(
         "value",
@@ -68,7 +68,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     group = parser.add_argument_group("Check a write")
     options.add_value_option(
-        group, "--profile", "NAME", "Say whether this processor accepts the value"
+        group, "--profile", "NAME", "Check whether this processor accepts the value"
     )
     options.add_value_option(
         group,
@@ -77,7 +77,7 @@ def add_arguments(parser: CommandParser) -> None:
         "Value of the register before the write (default: the reset value)",
     )
     options.add_flag_option(
-        group, "--tracing", "Assume that TraceEn is 1 while another register is written"
+        group, "--tracing", "Assume that tracing is enabled (TraceEn=1) during the write"
     )
     options.add_flag_option(
         group, "--vmx", "Assume that the processor is in VMX operation during the write"

@@ -27,15 +27,15 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.description = "List the packets of a trace, one per line: offset, name, fields."
+    parser.description = "List the packets of a trace, one per line, with offset, name and fields."
     parser.epilog = _EPILOG
     options.add_file_argument(parser)
     group = parser.add_argument_group("Output")
-    options.add_timing_option(group)
+    options.add_timing_option(group, "packet")
     options.add_json_option(group)
     options.add_stream_options(parser)
     options.add_clock_and_start_options(options.add_raw_options(parser))
-    parser.add_general_options(rare="options for raw PT")
+    parser.add_general_options(rare="the options for raw PT")
 
 
 def run(arguments: argparse.Namespace) -> int:

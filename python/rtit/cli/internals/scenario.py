@@ -29,33 +29,35 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit scenario [options] [FILE...]"
     parser.description = (
-        "Run scenarios: compare the packets of the modelled trace unit with the expected packets."
+        "Run scenarios. A scenario is a list of events and of the packets that they must produce."
     )
     parser.epilog = _EPILOG
     parser.add_argument_group().add_argument(
         "files",
         nargs="*",
         metavar="FILE",
-        help="Scenario files, directories of scenario files, or names from --list",
+        help="Scenario file, directory of scenario files, or name of a scenario from --list",
     )
     group = parser.add_argument_group("Output")
     options.add_flag_option(group, "--list", "List the scenarios by section of the Intel SDM")
-    options.add_flag_option(group, "--syntax", "Describe the format of scenarios")
+    options.add_flag_option(group, "--syntax", "Describe the syntax of scenario files")
     options.add_json_option(group, "Print JSON")
     group.add_argument("--quiet", "-q", action="store_true", help="Print only differences")
     options.add_value_option(
         group,
         "--raw",
         "FILE",
-        "Write the packet bytes of the scenario to FILE (only with one scenario)",
+        "Write the packets of the scenario to FILE, as raw PT (only with one scenario)",
     )
     group = parser.add_argument_group("Processor")
-    options.add_value_option(group, "--profile", "NAME", "Run the scenarios on this processor")
+    options.add_value_option(
+        group, "--profile", "NAME", "Run the scenarios on a model of this processor"
+    )
     options.add_list_option(
         group,
         "--set",
         "NAME=VALUE",
-        "Set a parameter of the trace unit, as a `parameters` line of a scenario does; may be "
+        "Set a parameter of the trace unit, like a 'parameters' line in a scenario; may be "
         "repeated",
     )
     parser.add_general_options()

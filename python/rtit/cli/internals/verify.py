@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _EPILOG = """Example:
   rtit verify --truth ls.truth                    # after: rtit record --truth ls.truth -- ls
 
-Exit codes: 0 if all paths are equal, 1 if a path differs or there is no path to compare, 3 if the
-recording ends early and the decoded part is equal.
+Exit codes: 0 if all paths are equal, 1 if a path differs or there is no path to compare, 3 if part
+of the trace is missing and the decoded part is equal.
 """
 
 
@@ -32,7 +32,7 @@ def add_arguments(parser: CommandParser) -> None:
         parser.add_argument_group("Comparison"),
         "--truth",
         "FILE",
-        "The truth file, which rtit record --truth wrote",
+        "File with the executed path, which 'rtit record --truth FILE' wrote",
         required=True,
     )
     options.add_image_options(parser)
@@ -41,7 +41,8 @@ def add_arguments(parser: CommandParser) -> None:
     group.add_argument(
         "--tid",
         type=int,
-        help="The thread to which the raw PT belongs, if the truth file has several threads",
+        help="The thread whose packets are in the --raw file, if the --truth file has several "
+        "threads",
     )
     parser.add_general_options(jobs=options.MANY_JOBS, rare=options.RARE)
 

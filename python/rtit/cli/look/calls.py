@@ -32,7 +32,7 @@ _MIN_SHARE = 0.01
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Show which functions called which, how often, and for how many instructions."
+        "Show which function called which, how often, and how many instructions the calls took."
     )
     parser.epilog = _EPILOG
     options.add_file_argument(parser)
@@ -41,22 +41,26 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--function",
         "NAME",
-        "Only the calls of this function and of what it called",
+        "Show only this function, and the functions that it called directly or indirectly",
         dest="called_function",
     )
     options.add_flag_option(
-        group, "--callers", "With --function: show its callers, and their callers"
+        group,
+        "--callers",
+        "Show the callers of the function named by --function, the callers of these callers, and "
+        "so on",
     )
     options.add_flag_option(
         group,
         "--durations",
-        "With --function: show how many instructions its calls took, and the longest calls",
+        "Show how many instructions each call of the function named by --function executed, and "
+        "list the longest calls",
     )
     options.add_value_option(
         group,
         "--max-depth",
         "N",
-        "Show N levels in the tree and in flame graphs (default: 100)",
+        "Show at most N levels of the tree or flame graph (default: 100)",
         default=100,
         type=options.parse_count,
     )
@@ -64,14 +68,14 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--min-share",
         "PERCENT",
-        "Leave out functions with a smaller share of the instructions from the tree and from "
-        "flame graphs (default: 1 for the tree, 0.1 for flame graphs)",
+        "Leave out functions that executed less than PERCENT of the instructions, callees "
+        "included (default: 1 for the tree, 0.1 for a flame graph)",
     )
     formats = group.add_mutually_exclusive_group()
     for option, text in (
         ("--flamegraph", "Write a flame graph: one SVG file with zoom and search"),
-        ("--folded", "Write folded stacks, the input of flame graph tools"),
-        ("--speedscope", "Write JSON for https://www.speedscope.app, a profile for each thread"),
+        ("--folded", "Write folded stacks, which flame graph tools read"),
+        ("--speedscope", "Write a file for https://www.speedscope.app, with a profile of each thread"),
         ("--json", "Write one JSON object with all nodes"),
     ):
         options.add_flag_option(formats, option, text)

@@ -27,7 +27,7 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.description = "Show the machine, settings, buffers and files of a recording."
+    parser.description = "Show the machine, settings, trace buffers and files of a recording."
     parser.epilog = _EPILOG
     options.add_file_argument(parser)
     group = parser.add_argument_group("Output")

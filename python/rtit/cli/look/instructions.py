@@ -30,14 +30,14 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--fields",
         "LIST",
-        f"Comma-separated columns (default: {_DEFAULT})\n"
+        f"Comma-separated list of columns (default: {_DEFAULT})\n"
         f"fast to print: {' '.join(NATIVE_FIELDS)}\nslow to print: {' '.join(DETAILED_FIELDS)}\n"
-        "'rtit help fields' explains each",
+        "'rtit help fields' explains the columns",
     )
     options.add_flag_option(
         group,
         "--merge",
-        "List the instructions of all threads in order of time (default: one "
+        "List the instructions of all threads together, in order of time (default: list one "
         "thread after the other)",
     )
     options.add_head_and_tail_options(group)

@@ -182,15 +182,16 @@ def summary_json(recording: Recording, choice: BackendChoice, command: list[str]
 _DEFAULT_SNAPSHOT = "4M"  # as perf's for root
 _EPILOG = """rtit record returns the exit code of the program. Only --backend perf records real
 time. The other back ends model time: each instruction takes 1 ns, unless --cpi or --core-clock
-change that. With ptrace all threads have one common clock. With qemu each thread has its own
-clock. At each system call of a thread, rtit sets its clock to the latest time of any thread.
+changes this duration. With --backend ptrace all threads share one clock. With --backend qemu each
+thread has its own clock. At each system call, rtit sets the clock of the calling thread to the
+latest time of any thread.
 
 Examples:
   rtit record -- ls -l
   rtit record --snapshot=8M -- ./program          # what led to the crash
   rtit record --start-at main --stop-at +1000000 -- ./program
   rtit record -e intel_pt/cyc=1,mtc_period=3,psb_period=3,noretcomp/u -o ls.data -- ls
-  rtit record --pid 1234                          # until it ends, or Ctrl-C
+  rtit record --pid 1234                          # until the process ends, or Ctrl-C
 """
 
 
@@ -200,7 +201,7 @@ def add_arguments(parser: CommandParser) -> None:
         "rtit record [options] [--] PROGRAM [ARGS...]\n       rtit record [options] --pid PID,..."
     )
     parser.description = (
-        "Run a program, or attach to running programs, and record every branch as Intel PT."
+        "Run a program, or attach to running processes, and record every branch as Intel PT."
     )
     parser.epilog = _EPILOG
     group = parser.add_argument_group()
@@ -216,22 +217,22 @@ def add_arguments(parser: CommandParser) -> None:
         "--pid",
         metavar="PID,...",
         help="Attach to running processes, and record them until they end or you press Ctrl-C. "
-        "After Ctrl-C the processes continue unharmed. The exit code is 0",
+        "After Ctrl-C the processes continue without rtit. With --pid, the exit code of rtit is 0",
     )
     group.add_argument("-q", "--quiet", action="store_true", help="Show no progress and no summary")
     options.add_value_option(
         group,
         "--json",
         "FILE",
-        "Also write the results of the recording and of the program to FILE, as one JSON object "
-        "('rtit help json'). If FILE is -, rtit writes the object to standard output, after the "
-        "output of the program",
+        "Also write a summary of the recording to FILE, as one JSON object ('rtit help json' "
+        "lists the fields). If FILE is -, rtit writes the object to standard output when the "
+        "program has ended",
     )
     _add_limit_options(parser)
     _add_backend_options(parser)
     _add_rare_options(parser)
     parser.add_general_options(
-        rare="options for modelled time and CPUs (--cpi, --core-clock, --cpus), for perf and "
+        rare="the options for modelled time and CPUs (--cpi, --core-clock, --cpus), for perf and "
         "QEMU, and for 'rtit verify' (--truth, --events)"
     )
     parser.add_argument_group().add_argument(
@@ -240,23 +241,26 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def _add_limit_options(parser: CommandParser) -> None:
-    group = parser.add_argument_group("How much")
+    group = parser.add_argument_group("What to record")
     options.add_list_option(
         group,
         "--filter",
         "FILTER",
-        "Trace only one address range ('filter main @ ./program'), or end the trace when "
-        "execution enters an address range ('tracestop f @ ./program')",
+        "Trace only the code in an address range ('filter main @ ./program'), or end the trace "
+        "when execution enters an address range ('tracestop f @ ./program'); may be repeated",
     )
     options.add_value_option(
-        group, "--start-at", "WHERE", "Start tracing at FUNCTION[@FILE] or after N instructions"
+        group,
+        "--start-at",
+        "WHERE",
+        "Start tracing when FUNCTION[@FILE] runs, or after N instructions",
     )
     options.add_value_option(
         group,
         "--stop-at",
         "WHERE",
-        "Stop tracing at FUNCTION[@FILE] or after N instructions; +N counts from the start of "
-        "tracing",
+        "Stop tracing when FUNCTION[@FILE] runs, after N instructions, or (+N) N instructions "
+        "after the start of tracing",
     )
     group.add_argument(
         "--snapshot",
@@ -264,28 +268,28 @@ def _add_limit_options(parser: CommandParser) -> None:
         const=_DEFAULT_SNAPSHOT,
         metavar="SIZE",
         help=f"Keep only the last SIZE bytes of each thread's trace (default: "
-        f"{_DEFAULT_SNAPSHOT}). rtit writes the snapshot when recording ends, also after a crash, "
-        "and each time that rtit receives SIGUSR2",
+        f"{_DEFAULT_SNAPSHOT}). rtit writes these bytes to the file when the program ends or "
+        "crashes, and each time rtit receives SIGUSR2",
     )
     options.add_value_option(
         group,
         "--max-size",
         "SIZE",
-        "Stop recording when the file has this size (such as 512K, 64M or 1G); the program "
-        "continues. Except with --backend perf, recording also stops when free disk space falls "
-        "below 1 GiB or 5%% of the disk, whichever is smaller",
+        "Stop recording when the file reaches this size (such as 512K, 64M or 1G); the program "
+        "continues. With or without --max-size, recording also stops when free disk space falls "
+        "below 1 GiB or 5%% of the disk, whichever is smaller (but not with --backend perf)",
     )
 
 
 def _add_backend_options(parser: CommandParser) -> None:
-    group = parser.add_argument_group("How")
+    group = parser.add_argument_group("How to record")
     group.add_argument(
         "--backend",
         choices=("auto", "qemu", "ptrace", "perf"),
         default="auto",
         metavar="NAME",
-        help="How to record: qemu (fast); ptrace (slow, but without the differences of QEMU); "
-        "perf (with PT hardware); auto, which selects qemu if it is installed (default: "
+        help="Method of recording. qemu: fast; ptrace: slow, but runs the program directly on the "
+        "processor; perf: uses PT hardware; auto: qemu if it is installed, else ptrace (default: "
         "auto)",
     )
     group.add_argument(
@@ -293,7 +297,7 @@ def _add_backend_options(parser: CommandParser) -> None:
         "--event",
         default="intel_pt//u",
         metavar="EVENT",
-        help="Settings of the trace, in the syntax of perf, such as "
+        help="Settings of PT, in the syntax of perf record -e, such as "
         "intel_pt/cyc,mtc_period=3,noretcomp/u",
     )
     options.add_flag_option(
@@ -312,7 +316,7 @@ def _add_rare_options(parser: CommandParser) -> None:
         group,
         "--core-clock",
         "FREQUENCY",
-        "Core frequency, a multiple of 100 MHz, which CBR packets report (default: 1GHz). The TSC "
+        "Core frequency that CBR packets report, a multiple of 100 MHz (default: 1GHz). The TSC "
         "always runs at 1 GHz",
         default="1GHz",
     )
@@ -320,31 +324,35 @@ def _add_rare_options(parser: CommandParser) -> None:
         group,
         "--cpus",
         "N",
-        "Run all threads on N modelled CPUs. rtit writes one buffer for each CPU, as perf does "
-        "when it records whole CPUs (only with ptrace; default: one buffer for each thread)",
+        "Run all threads on N modelled CPUs. The recording then has one buffer for each CPU, as "
+        "with perf record -a (only with --backend ptrace; default: one buffer for each thread)",
         default=0,
         type=int,
     )
     group = parser.add_rare_group("Files for rtit verify")
     options.add_value_option(
-        group, "--truth", "FILE", "Also write to FILE the executed path, as the tracer saw it"
+        group,
+        "--truth",
+        "FILE",
+        "Also write the executed path to FILE, so that rtit verify can check the recording",
     )
     group.add_argument(
         "--truth-format",
         dest="truth_form",
         choices=("hashes", "runs"),
-        help="hashes: one hash for each 2^20 instructions (default with qemu); runs: the "
-        "complete path, so that rtit verify can show where a decoded path diverges",
+        help="Format of the --truth file. hashes: one hash for each 2^20 instructions (default "
+        "with --backend qemu); runs: the complete path, so that rtit verify can show where a "
+        "decoded path diverges",
     )
     options.add_value_option(
         group,
         "--events",
         "FILE",
-        "Also write to FILE the events that the tracer observed. From these events the trace unit "
-        "can generate the packets again",
+        "Also write the observed events (branches, system calls, ...) to FILE. The model of the "
+        "trace unit can generate the packets again from this file",
     )
     group = parser.add_rare_group(
-        "With --backend perf (real time; not yet tried on hardware; see rtit doctor)"
+        "With --backend perf (real time; not yet tested on PT hardware; see rtit doctor)"
     )
     group.add_argument(
         "-a", "--all-cpus", action="store_true", help="Record all CPUs while the program runs"
@@ -353,13 +361,13 @@ def _add_rare_options(parser: CommandParser) -> None:
         "-m",
         "--mmap-pages",
         metavar="PAGES[,AUXPAGES]",
-        help="Sizes of the kernel's buffers, in the syntax of perf record -m, such as ,64M",
+        help="Sizes of the kernel's buffers, in the syntax of perf record -m, such as -m ,64M",
     )
     options.add_list_option(
         group,
         "--perf-option",
         "OPTION",
-        "Pass another option to perf record, as one word with its value, such as "
+        "Pass OPTION to perf record. Write an option and its value as one word, such as "
         "--perf-option=-C0-3 or --perf-option=--switch-output=1G; may be repeated",
     )
     options.add_qemu_env_option(parser.add_rare_group("With --backend qemu"))

@@ -38,7 +38,9 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.description = "Summarize a recording: processes, threads, hot functions, faults, losses."
+    parser.description = (
+        "Summarize a recording: processes, threads, hot functions, faults and lost data."
+    )
     parser.epilog = _EPILOG
     options.add_file_argument(parser)
     group = parser.add_argument_group("Output")

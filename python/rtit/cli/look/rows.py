@@ -14,8 +14,8 @@ from rtit.cli.progress import show_progress
 _DESCRIPTIONS = {
     "branches": "List all branches and other control transfers, one per line.",
     "blocks": "List every contiguous sequence of executed instructions, one per line.",
-    "edges": "Count how often each branch went to each target, one line for each pair.",
-    "events": "List interrupts, transactions, PTWRITEs, power events, one per line.",
+    "edges": "Count how often each branch went to each target, one line per branch and target.",
+    "events": "List interrupts, transactions, PTWRITEs and power events, one per line.",
 }
 _EPILOGS = {
     "branches": """Examples:
@@ -47,15 +47,19 @@ def add_arguments(parser: CommandParser) -> None:
     group = parser.add_argument_group("Output")
     if command != "edges":
         options.add_head_and_tail_options(group, "events" if command == "events" else "rows")
-    if command in ("branches", "blocks"):
-        options.add_timing_option(group)
+    if command == "branches":
+        options.add_timing_option(group, "branch")
+    if command == "blocks":
+        options.add_timing_option(group, "block", "cycles, frequency and instructions per cycle")
     options.add_json_option(group)
     if command == "branches":
-        help_text = f"Comma-separated columns of: {' '.join(BRANCH_FIELDS)} (default: %(default)s)"
+        help_text = (
+            f"Comma-separated list of columns: {' '.join(BRANCH_FIELDS)} (default: %(default)s)"
+        )
         default = "source,target,kind"
         options.add_value_option(group, "--fields", "LIST", help_text, default=default)
     if command == "edges":
-        help_text = "Only the N most frequent edges of each thread or CPU"
+        help_text = "Only the N most frequent pairs of branch and target in each thread or CPU"
         options.add_value_option(group, "--top", "N", help_text, type=options.parse_count)
     options.add_code_selection_options(options.add_stream_options(parser))
     if command == "edges":

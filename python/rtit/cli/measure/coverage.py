@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
 
-_EPILOG = """The code of a source line may begin at several addresses. The count of the line is the
-highest count of these addresses. A branch in the report is a conditional branch instruction, which
-has two outcomes.
+_EPILOG = """If a source line has code at several addresses, the count of the line is the highest
+count of these addresses. Branch coverage counts the two outcomes, taken and not taken, of each
+conditional branch instruction.
 
 Examples:
   rtit coverage
@@ -39,15 +39,16 @@ def add_arguments(parser: CommandParser) -> None:
         "files",
         nargs="*",
         metavar="FILE",
-        help="Recordings to read; rtit adds up their coverage (default: perf.data)",
+        help="Recordings to read; the report combines their coverage (default: perf.data)",
     )
     group = parser.add_argument_group("Output")
     group.add_argument(
         "--format",
         choices=_FORMATS,
         default="text",
-        help="Format of the report. html: one page; lcov: for genhtml; cobertura: XML; drcov: "
-        "blocks; afl: edge bitmap (default: text)",
+        help="Format of the report. text: tables; html: one web page; lcov: input of genhtml; "
+        "cobertura: Cobertura XML; drcov: block list of DynamoRIO; afl: edge bitmap of AFL "
+        "(default: text)",
     )
     options.add_output_option(group)
     options.add_dso_option(group, "the program")

@@ -16,11 +16,11 @@ from rtit.errors import UsageError
 if TYPE_CHECKING:
     from rtit.trace import Trace
 
-_EPILOG = """rtit compares two different builds of a program by function. Their paths are equal
-if the same functions ran in the same order. The instruction counts of these functions may still
-differ.
+_EPILOG = """If A and B are recordings of different builds of a program, rtit compares functions,
+not instructions. The paths of two builds are equal if the same functions ran in the same order,
+even if the instruction counts of these functions differ.
 
-Exit codes: 0 if the paths are equal, 1 if the paths differ or on failure, 2 for an invalid command
+Exit codes: 0 if the paths are equal, 1 if the paths differ or rtit fails, 2 for an invalid command
 line, 3 if a trace is incomplete but the decoded paths are equal.
 
 Examples:
@@ -41,7 +41,7 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--context",
         "N",
-        f"Show N instructions before and after the divergence (default: {DEFAULT_STEPS})",
+        f"Show N instructions before and after the point of divergence (default: {DEFAULT_STEPS})",
         default=DEFAULT_STEPS,
         type=int,
     )
@@ -49,7 +49,7 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--top",
         "N",
-        f"Show N functions and calls with different counts (default: {DEFAULT_TOP})",
+        f"Show at most N functions and N calls with different counts (default: {DEFAULT_TOP})",
         default=DEFAULT_TOP,
         type=options.parse_count,
     )
@@ -62,8 +62,8 @@ def add_arguments(parser: CommandParser) -> None:
         "--raw",
         action="store_const",
         const=True,
-        help="A and B are files with raw PT, each of one logical processor. Both processors "
-        "ran the same code",
+        help="A and B are files with raw PT, each with the packets of one logical processor. "
+        "--image and --elf describe the code of both",
     )
     options.add_cpu_model_option(group)
     options.add_raw_code_options(group)

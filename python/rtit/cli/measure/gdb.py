@@ -37,22 +37,22 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_file_argument(parser)
     group = parser.add_argument_group("Debugger")
     options.add_list_option(
-        group, "--ex", "COMMAND", "Run this gdb command at the start; may be repeated"
+        group, "--ex", "COMMAND", "Run this command in gdb when gdb has started; may be repeated"
     )
-    options.add_flag_option(group, "--batch", "Exit gdb after it has run the commands of --ex")
+    options.add_flag_option(group, "--batch", "Exit gdb after the --ex commands")
     options.add_value_option(
         group,
         "--gdb",
         "COMMAND",
-        "The command that starts gdb, optionally with options (default: gdb)",
+        "Start gdb with this command, which may have options (default: gdb)",
         default="gdb",
     )
     options.add_value_option(
         group,
         "--listen",
         "[HOST:]PORT",
-        "Do not start gdb. Wait until a gdb connects (target remote HOST:PORT); port 0 means any "
-        "free port",
+        "Do not start gdb, but wait until gdb connects (in gdb: target remote HOST:PORT); port 0 "
+        "selects any free port",
     )
     group = parser.add_argument_group("Selection")
     options.add_value_option(
@@ -67,19 +67,19 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--last",
         "N",
-        f"Give gdb the last N instructions of each thread; gdb keeps them in memory (default: "
-        f"{_LAST:,})",
+        f"Pass only the last N instructions of each thread to gdb, which keeps all these "
+        f"instructions in memory (default: {_LAST:,})",
         default=_LAST,
         type=int,
     )
     group.add_argument(
         "--format",
         choices=("pt", "bts"),
-        help="pt: give gdb packets, which gdb decodes; bts: give gdb blocks, which rtit has "
-        "decoded (default: pt, if gdb was built with libipt)",
+        help="Format of the trace that gdb gets. pt: packets, which gdb decodes; bts: blocks, "
+        "which rtit has decoded (default: pt if gdb was built with libipt, else bts)",
     )
     options.add_image_options(parser)
-    parser.add_general_options(rare="options for JIT code, kernels and guests")
+    parser.add_general_options(rare="the options for JIT code, kernels and virtual machines")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.last < 1:
         raise UsageError(f"--last {arguments.last}: expected a number from 1 on")
     if arguments.listen is not None and (arguments.ex or arguments.batch):
-        raise UsageError("--listen starts no gdb: --ex and --batch do not go with it")
+        raise UsageError("--listen does not start gdb and cannot be combined with --ex or --batch")
     from rtit.gdb.debugger import find_gdb
     from rtit.gdb.server import open_listener
     from rtit.gdb.target import GdbTarget
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     debugger = find_gdb(arguments.gdb) if listener is None else None
     form = arguments.format or ("pt" if debugger is None or debugger.has_libipt else "bts")
     if debugger is not None and not debugger.has_libipt:
-        _print_note(f"{debugger.argv[0]} was built without libipt: it gets blocks, not packets")
+        _print_note(f"{debugger.argv[0]} was built without libipt: rtit sends blocks, not packets")
         if form == "pt":
             raise UsageError(f"{debugger.argv[0]} cannot read packets; use --format bts")
     with options.open_trace(arguments) as trace:

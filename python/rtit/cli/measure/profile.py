@@ -23,13 +23,13 @@ _ONE = ("bolt", "autofdo", "llvm")
 _NAMED = ("pprof", "callgrind")
 """Formats with calls, and with code outside of files; calls are followed on a CPU as a whole."""
 
-_EPILOG = """For bolt, autofdo and llvm, rtit writes one file for each binary. If there are several
-binaries, their files are named FILE.NAME.
+_EPILOG = """For bolt, autofdo and llvm, rtit writes one profile for each binary. With several
+binaries, -o FILE writes the profile of the binary NAME to FILE.NAME.
 
-Read the result with:
+To use the profile:
   bolt       perf2bolt -p FILE --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...
   autofdo    create_llvm_prof --profiler=text --profile=FILE --binary=PROGRAM --out=PROFILE
-             (for programs built with -gdwarf-4; DWARF 5 gives an empty profile)
+             (build PROGRAM with -gdwarf-4: with DWARF 5 the profile is empty)
   llvm       llvm-profgen --unsymbolized-profile=FILE --use-offset=0 --binary=PROGRAM
              --output=PROFILE
   pprof      go tool pprof FILE
@@ -60,7 +60,7 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_output_option(group)
     options.add_dso_option(
         group,
-        "for bolt, autofdo and llvm the recorded program; for pprof, callgrind and perf all "
+        "for bolt, autofdo and llvm, the recorded program; for pprof, callgrind and perf, all "
         "binaries",
     )
     options.add_stream_options(parser)
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     tool = arguments.tool
     if tool == "perf" and arguments.dso:
-        raise UsageError("--for perf writes all binaries: --dso does not go with it")
+        raise UsageError("--for perf always writes all binaries and cannot be combined with --dso")
     with options.open_trace(arguments) as trace:
         wanted = options.parse_selection(arguments)
         streams = trace.by_thread(wanted)
@@ -87,7 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
                 and found.losses.describe_losses()
             ):
                 output.print_error(
-                    "profile", "no code in any file is known to have run; no profile is written"
+                    "profile",
+                    "no executed code belongs to a known file; no profile was written",
                 )
                 _print_losses(found, outside=True)
                 return EXIT_CODE if found.losses.has_gaps else 1
@@ -147,7 +148,7 @@ def _write_profile_per_binary(
         output.write_file_or_stdout(path, _encode_lines(lines(binaries[0])))
         return
     if path is None:
-        raise UsageError(f"{len(binaries)} binaries make as many files: give -o FILE")
+        raise UsageError(f"{len(binaries)} binaries need one output file each: give -o FILE")
     names = [each.name for each in binaries]
     for each in binaries:
         # two files of one name differ by their numbers

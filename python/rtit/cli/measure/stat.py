@@ -20,11 +20,11 @@ from rtit.text_escaping import escape_control_characters, format_json, read_json
 if TYPE_CHECKING:
     from rtit.counting.counted_run import CountedRun, RunVariation
 
-_EPILOG = """rtit runs a program under QEMU and counts its instructions, without recording a trace.
-The counts include all threads of the program, and all programs that it starts. If QEMU is not
-installed, rtit single-steps the program. A recording of the same run has the same counts. rtit
-writes the counts of a program to standard error, or to the file of -o. Only the program writes to
-standard output.
+_EPILOG = """rtit runs PROGRAM under QEMU and counts its instructions, without recording a trace. If
+QEMU is not installed, rtit single-steps PROGRAM. The counts include all threads of PROGRAM, and all
+programs that PROGRAM starts. A recording of the same run would have the same counts. rtit writes
+the counts to standard error, or to the file that -o names. Standard output has only the output of
+PROGRAM.
 
 Examples:
   rtit stat perf.data
@@ -48,14 +48,14 @@ def add_arguments(parser: CommandParser) -> None:
         "words",
         nargs=argparse.REMAINDER,
         metavar="FILE",
-        help="Recording to read; - for standard input (default: perf.data). If a word names an "
-        "executable file, this word and all following words are the program to run",
+        help="Recording to read; - for standard input (default: perf.data). If FILE is an "
+        "executable program, rtit runs this program, and all words after FILE are its arguments",
     )
     group.add_argument(
         "-i",
         "--input",
         metavar="FILE",
-        help="Recording to read, as an option (same as FILE)",
+        help="Recording to read; the same as the argument FILE",
         dest="input",
     )
     group = parser.add_argument_group("Output")
@@ -68,7 +68,7 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--top",
         "N",
-        "With --per, show N functions, files or threads (default: 15)",
+        "With --per, show at most N functions, files or threads (default: 15)",
         default=15,
         type=int,
     )
@@ -85,7 +85,7 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--baseline",
         "FILE",
-        "Compare the counts with those in FILE, which an earlier rtit stat --json wrote",
+        "Compare the counts with the counts in FILE, which 'rtit stat --json' wrote earlier",
     )
     options.add_value_option(
         group,
@@ -101,7 +101,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--runs",
         "N",
         "Run the program N times, show the counts of the run with the fewest instructions, and "
-        "show which counts differ",
+        "show which counts differ between the runs",
         default=1,
         type=_parse_run_count,
     )
@@ -109,7 +109,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--backend",
         choices=("auto", "qemu", "ptrace"),
         default="auto",
-        help="How to run the program, as for rtit record (default: auto)",
+        help="Method of counting; the names are those of rtit record --backend (default: auto)",
     )
     options.add_qemu_env_option(parser.add_rare_group("Running a program with QEMU"))
     options.add_max_edges_option(parser)
@@ -118,7 +118,10 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_image_options(parser)
     options.add_raw_code_options(options.add_raw_options(parser))
     recording_only = [each for each in parser._actions if each not in others]
-    parser.add_general_options(jobs=options.MANY_JOBS, rare=f"options of QEMU, {options.RARE}")
+    parser.add_general_options(
+        jobs=options.MANY_JOBS,
+        rare="the options for QEMU, JIT code, kernels, virtual machines and raw PT",
+    )
     parser.set_defaults(recording_only=recording_only)
 
 
@@ -167,11 +170,11 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
     if not arguments.program:
         raise UsageError("no program given", hint="example:  rtit stat -- ls -l")
     if any(each is not None for each in (arguments.file, arguments.input, arguments.raw)):
-        raise UsageError("a recording or a program, not both")
+        raise UsageError("give a recording or a program, not both")
     for each in arguments.recording_only:
         if getattr(arguments, each.dest) != each.default:
             option = arguments.code[0][0] if each.dest == "code" else each.option_strings[0]
-            raise UsageError(f"{option} is for a recording; a program is counted as a whole")
+            raise UsageError(f"{option} works only with a recording, not with a program")
     with ExitStack() as files:
         path = None if arguments.output in (None, "-") else arguments.output
         # A path that cannot be written is an error before the program runs.
@@ -198,7 +201,7 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
     if failed or limit is None or baseline is None:
         return failed
     if not all(each.whole for each in runs):
-        output.print_error("stat", "some counts are missing: --fail-above cannot be checked")
+        output.print_error("stat", "some counts are missing, so rtit cannot check --fail-above")
         return 1
     return int(_instruction_growth(found, baseline) > limit)
 

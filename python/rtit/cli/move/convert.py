@@ -42,8 +42,8 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--split",
         "DIR",
-        "Write the packets of each buffer to DIR/NAME.pt, and the mappings of each process to "
-        "DIR/PID.maps, in the format of /proc/PID/maps",
+        "Write the packets of each thread or CPU to DIR/threadTID.pt or DIR/cpuN.pt. Write the "
+        "memory mappings of each process to DIR/PID.maps, in the format of /proc/PID/maps",
     )
     options.add_stream_options(parser)
     group = parser.add_argument_group("Make a recording")
@@ -52,26 +52,31 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--raw",
         "FILE",
-        "Raw PT: packets of one logical processor, without perf.data around them",
+        "File with only the PT packets of one logical processor",
     )
     options.add_value_option(
         group,
         "--maps",
         "FILE",
-        "Mappings of the process whose packets are in the file of --raw, in the format of "
+        "Memory mappings of the process whose packets are in the --raw file, in the format of "
         "/proc/PID/maps",
     )
     options.add_value_option(
         group,
         "--griffin",
         "LOG",
-        "Log of Griffin, a kernel module that records the PT of each thread and the pages of code",
+        "Log file of Griffin, a kernel module that records the PT packets of each thread, and the "
+        "executed pages of code",
     )
     group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
     options.add_cpu_model_option(group)
-    options.add_flag_option(group, "--noretcomp", "The trace was recorded with DisRETC")
+    options.add_flag_option(
+        group, "--noretcomp", "The trace was recorded with DisRETC=1 (no RET compression)"
+    )
     options.add_clock_options(group)
-    parser.add_general_options(rare="settings of the trace: CPU model, MTC, RET compression")
+    parser.add_general_options(
+        rare="the options that describe the trace: CPU model, clocks, RET compression"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

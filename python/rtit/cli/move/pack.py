@@ -14,9 +14,9 @@ _EPILOG = """Examples:
   rtit pack perf.data -o crash.rtit.zip
   rtit report crash.rtit.zip                      # on any machine, without other files
 
-A pack has complete files: the programs and libraries that ran, their debug files, kernel modules,
-jit-PID.dump and perf-PID.map. From the copy of /proc/kcore, rtit takes only the pages that ran.
-Check the content of a pack before you share it.
+A pack has complete copies of the programs and libraries that ran, of their debug files, of kernel
+modules, and of jit-PID.dump and perf-PID.map. Of /proc/kcore, a pack has only the pages with code
+that ran. Check the content of a pack before you share it.
 """
 
 
@@ -28,7 +28,7 @@ def add_arguments(parser: CommandParser) -> None:
         "-o", "--output", metavar="FILE", help="The pack to write (default: FILE.rtit.zip)"
     )
     options.add_image_options(parser)
-    parser.add_general_options(rare="options for JIT code, kernels and guests")
+    parser.add_general_options(rare="the options for JIT code, kernels and virtual machines")
 
 
 def run(arguments: argparse.Namespace) -> int:
