@@ -42,8 +42,8 @@ QEMU_DIFFERS = {
         "if a real-time signal ends a program, the reported signal number is two too high"
     ),
     "second_mapping": "if a write to a second mapping changes code, QEMU keeps the old translation",
-    "string_from_before": ("if a REP instruction overwrites itself, the new instruction continues"),
-    "string_over_itself": ("if a REP instruction overwrites itself, the new instruction continues"),
+    "string_from_before": "if a REP instruction overwrites itself, QEMU executes the new bytes",
+    "string_over_itself": "if a REP instruction overwrites itself, QEMU executes the new bytes",
     "thrown_away": "MADV_DONTNEED does not restore the bytes of the file",
     "told_by_a_filter": "seccomp filters have no effect",
 }

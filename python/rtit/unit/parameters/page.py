@@ -20,13 +20,14 @@ TARGET = Path(__file__).resolve().parents[4] / "docs" / "reference" / "parameter
 _PAGE_HEAD = """\
 # Parameters of the trace unit
 
-The Intel SDM leaves some choices to a processor. Each choice is a parameter of the trace unit. An
-entry has the name of the parameter, the allowed values, the default, the section of the SDM, and
-the meaning. The command `python -m rtit.unit.parameters.page` generates this page.
+The Intel SDM leaves some choices to the processor. Each choice is a parameter of the trace unit.
+For each parameter, this page gives the allowed values, the default, the section of the SDM that
+leaves the choice open, and the meaning. The command `python -m rtit.unit.parameters.page` generates
+this page.
 
-With any allowed value, the trace unit writes a legal trace of the same execution. To set a
-parameter, use `Parameters(NAME=VALUE)` in Python or `parameters NAME=VALUE` in a
-scenario. [Readings of the Intel SDM](readings.md) has the reasons for some defaults.
+With any allowed value of any parameter, the trace unit writes a legal trace of the same execution.
+To set a parameter, use `Parameters(NAME=VALUE)` in Python, or `parameters NAME=VALUE` in a
+scenario. [How rtit interprets the Intel SDM](readings.md) gives the reasons for some defaults.
 """
 
 

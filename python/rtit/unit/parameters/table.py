@@ -195,41 +195,44 @@ class Parameters:
         "short",
         "33.4.2.1",
         "With `short` the trace unit collects up to 6 branch results and sends a short TNT. With "
-        "`long` it collects up to 47 branch results and sends a long TNT. With `mixed` it "
-        "collects up to 47 results, and sends a short TNT if there are at most 6.",
+        "`long` the trace unit collects up to 47 branch results and sends a long TNT. With "
+        "`mixed` the trace unit collects up to 47 branch results, and sends a short TNT if there "
+        "are at most 6 results, else a long TNT.",
     )
     tnt_flush: int = _packets(
         0,
         "33.4.2.1",
-        "The trace unit sends a TNT when the TNT has this number of branch results. With 0 it "
-        "sends a TNT only when the TNT is full or another packet requires it. The value must not "
-        "exceed the number of results that tnt_form allows.",
+        "The trace unit sends a TNT when the TNT has the given number of branch results. With 0 "
+        "the trace unit sends a TNT only when the TNT is full, or when another packet must "
+        "follow the pending results. The value must not exceed the number of results that "
+        "tnt_form allows.",
         _IntegerRange(0, 47),
     )
     tnt_flush_cycles: int = _packets(
         0,
         "33.4.2.1",
-        "The trace unit also sends a TNT with the pending branch results at each multiple of this "
-        "number of core cycles; 0 disables these TNTs.",
+        "At each multiple of the given number of core cycles, the trace unit sends a TNT with "
+        "the pending branch results. 0 disables these additional TNTs.",
         _IntegerRange(0, _MAX),
     )
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = _packets(
         "shortest",
         "33.4.2.2",
-        "With `shortest` the trace unit selects the shortest encoding of each IP. With `none` it "
-        "always writes the full IP. With `sext48_only` it writes 48 bits, sign extended, or the "
-        "full IP. With `bdw` it selects the shortest encoding except IPBytes 100b.",
+        "With `shortest` the trace unit selects the shortest encoding of each IP. With `none` "
+        "the trace unit always writes the full IP. With `sext48_only` the trace unit writes 48 "
+        "bits if their sign extension is the IP, and otherwise writes the full IP. With `bdw` "
+        "the trace unit selects the shortest encoding, but never IPBytes 100b.",
     )
     compress_after_psb: bool = _packets(
         True,
         "33.4.2.2",
-        "With True the trace unit compresses the first IP after a PSB against zero. With False it "
-        "writes this IP in full.",
+        "With True the trace unit compresses the first IP after a PSB, with a LastIP of zero. "
+        "With False the trace unit writes the first IP after a PSB in full.",
     )
     ret_compression_depth: int = _packets(
         64,
         "33.4.2.2",
-        "Number of return addresses that RET compression stores.",
+        "The number of return addresses that the trace unit stores for RET compression.",
         _IntegerRange(0, 64),
     )
     modeexec_suppress: bool = _packets(
@@ -241,30 +244,33 @@ class Parameters:
     filter_sequential: Literal["never", "at_boundary"] = _packets(
         "never",
         "33.2.5.3",
-        "Execution may enter a FilterEn range without a branch. With `never` tracing then begins "
-        "at the next taken branch or event. With `at_boundary` it begins immediately, with a "
-        "TIP.PGE. If execution leaves a FilterEn range without a branch, tracing always ends "
-        "late, because no packet could report the place.",
+        "The parameter applies if execution enters a FilterEn range without a branch. With "
+        "`never` tracing begins at the next taken branch or event. With `at_boundary` tracing "
+        "begins immediately, with a TIP.PGE. If execution leaves a FilterEn range without a "
+        "branch, tracing always continues up to the next branch or event, because no packet can "
+        "report the end of the range.",
     )
     tracestop_pgd_ip: Literal["target", "suppressed"] = _packets(
         "target",
         "33.2.5.3",
-        "With `target` the payload of the TIP.PGD before TraceStop is the branch target. With "
-        "`suppressed` the IP of this TIP.PGD is suppressed.",
+        "With `target` the TIP.PGD before a TraceStop packet contains the branch target. With "
+        "`suppressed` the TIP.PGD before a TraceStop packet contains no IP.",
     )
     tracestop_mov_cr3: Literal["in_range", "entering"] = _packets(
         "in_range",
         "33.2.5.3, 33.4.2.9",
-        "With `in_range` MOV CR3 in a TraceStop range stops the trace if ContextEn is 1 "
-        "afterwards (Table 33-28). With `entering` MOV CR3 stops the trace only if it also "
-        "changes ContextEn to 1, because otherwise MOV CR3 is not a branch or event.",
+        "With `in_range` a MOV CR3 in a TraceStop range stops the trace if ContextEn is 1 after "
+        "the MOV CR3 (Table 33-28). With `entering` a MOV CR3 in a TraceStop range stops the "
+        "trace only if the MOV CR3 changes ContextEn to 1, because any other MOV CR3 is not a "
+        "branch or event.",
     )
     modeexec_interrupt_flag: Literal["event_en", "cpuid"] = _packets(
         "event_en",
         "33.4.2.8",
-        "The parameter sets bit 2 of MODE.Exec while EventEn is 0. With `event_en` the bit is 0. "
-        "With `cpuid` the bit is RFLAGS.IF if CPUID.(14H,0):EBX[7] is 1, as in Table 33-26. While "
-        "EventEn is 0, the trace unit sends no packet if only RFLAGS.IF changes.",
+        "The parameter determines bit 2 of MODE.Exec while EventEn is 0. With `event_en` bit 2 "
+        "of MODE.Exec is 0. With `cpuid` bit 2 of MODE.Exec is RFLAGS.IF if CPUID.(14H,0):EBX[7] "
+        "is 1, as in Table 33-26. While EventEn is 0, the trace unit sends no packet if only "
+        "RFLAGS.IF changes.",
     )
     psb_on_enable_order: Literal["before_pge", "after_pge"] = _psb(
         "before_pge",
@@ -275,8 +281,8 @@ class Parameters:
     psb_delay: int = _psb(
         0,
         "33.4.2.17",
-        "After the byte count reaches the PSB threshold, the trace unit writes this number of "
-        "bytes before it inserts the PSB.",
+        "When the byte count reaches the PSB threshold, the trace unit first writes the given "
+        "number of further bytes, and then inserts the PSB.",
         _IntegerRange(0, _MAX),
     )
     psb_extra: tuple[str, ...] = _psb(
@@ -291,58 +297,61 @@ class Parameters:
     psb_plus_order: tuple[str, ...] = _psb(
         PSB_PLUS_ORDER,
         "33.3.7",
-        "Order of the packets in a PSB+. The trace unit leaves out packets that do not apply. If "
-        "the order does not name VMCS, VMCS follows PIP.",
+        "The order of the packets in a PSB+. The trace unit leaves out packets that do not "
+        "apply. If the order does not contain VMCS, VMCS follows PIP.",
         _PermutationOf(PSB_PLUS_ORDER, optional="VMCS"),
     )
     psb_counts_itself: bool = _psb(
-        True, "33.2.8.4, 33.4.2.17", "With True PacketByteCnt includes the bytes of a PSB+."
+        True, "33.2.8.4, 33.4.2.17", "With True PacketByteCnt also counts the bytes of each PSB+."
     )
     cyc_counter_bits: int = _cyc(
         14,
         "33.3.6.1",
-        "Width of the cycle counter in bits. The trace unit sends a stand-alone CYC before the "
-        "counter wraps. The width must not exceed the size of the payload of the longest CYC.",
+        "The width of the cycle counter in bits. The trace unit sends a stand-alone CYC before "
+        "the cycle counter wraps. The width must not exceed the number of payload bits of the "
+        "longest CYC.",
         _IntegerRange(12, 64),
     )
     cyc_max_bytes: int = _cyc(
-        3, "33.4.2.14", "Size of the longest CYC packet in bytes.", _IntegerRange(2, 9)
+        3, "33.4.2.14", "The size of the longest CYC packet in bytes.", _IntegerRange(2, 9)
     )
     topa_follow: Literal["eager", "lazy"] = _output(
         "eager",
         "33.2.7.2",
-        "When the last region of a ToPA table is full, the trace unit follows the END entry "
-        "immediately (`eager`), or only when it writes the next byte (`lazy`).",
+        "When the last region of a ToPA table is full, the trace unit follows the END entry to "
+        "the next table immediately (`eager`), or only when the trace unit writes the next byte "
+        "(`lazy`).",
     )
     held_bytes: int = _output(
         0,
         "33.2.7, 33.3.3",
-        "The trace unit buffers up to this number of the newest bytes, and writes buffered bytes "
-        "to memory when newer bytes follow or TraceEn is cleared. At an operational error or a "
-        "ToPA STOP the buffered bytes are lost.",
+        "The trace unit buffers the newest bytes, up to the given number of bytes. The trace "
+        "unit writes buffered bytes to memory when newer bytes follow, or when TraceEn is "
+        "cleared. At an operational error or a ToPA STOP, the buffered bytes are lost.",
         _IntegerRange(0, 1 << 16),
     )
     topa_cache: Literal["none", "entry", "table"] = _output(
         "entry",
         "33.2.7.2",
-        "With `none` the trace unit reads a ToPA entry again for each write. With `entry` it "
-        "reads a ToPA entry once, when the entry becomes current. With `table` it reads the entry "
-        "together with all other entries in the same 4 KB of the table. The trace unit does not "
-        "see later changes to an entry that it has read.",
+        "With `none` the trace unit reads a ToPA entry again for each write. With `entry` the "
+        "trace unit reads a ToPA entry once, when the entry becomes current. With `table` the "
+        "trace unit reads a ToPA entry together with all other entries in the same 4 KB of the "
+        "table. The trace unit does not see changes that software makes to an entry after the "
+        "trace unit has read the entry.",
     )
     pmi_skid: int = _output(
         0,
         "33.2.7.2",
-        "After a region with a PMI is full, the trace unit writes this number of bytes before it "
-        "signals the PMI. If another PMI becomes due in this time, the trace unit signals only "
-        "one PMI.",
+        "When a region with a PMI is full, the trace unit first writes the given number of "
+        "further bytes, and then signals the PMI. If another PMI becomes due before the trace "
+        "unit signals the first PMI, the trace unit signals only one PMI.",
         _IntegerRange(0, _MAX),
     )
     topa_pmi_margin: int = _output(
         512,
         "33.2.7.2",
-        "On a processor with single-entry ToPA, the PMI occurs this many bytes before the "
-        "region is full.",
+        "On a processor with single-entry ToPA, the PMI occurs when the region has the given "
+        "number of free bytes.",
         _IntegerRange(0, 4096),
     )
     smrr_policy: Literal["drop", "error"] = _output(
@@ -354,8 +363,8 @@ class Parameters:
     error_latency: int = _output(
         0,
         "33.3.2.1",
-        "If setting TraceEn causes an error, STATUS.Error becomes 1 after this many core cycles, "
-        "or when TraceEn is cleared. TriggerEn becomes 0 immediately.",
+        "If setting TraceEn causes an error, STATUS.Error becomes 1 after the given number of "
+        "core cycles, or when TraceEn is cleared. TriggerEn becomes 0 without delay.",
         _IntegerRange(0, _MAX),
     )
     clear_enables_on_disable: bool = _status(
@@ -368,7 +377,7 @@ class Parameters:
         "33.7",
         "With True the trace unit sends a FUP before the TIP.PGD of a VM entry that ends tracing "
         "(Table 33-56 row 9). The FUP has the IP of the VM entry instruction. A decoder does not "
-        "need this FUP, because it can see the instruction in the code.",
+        "need this FUP, because the decoder can see the VM entry instruction in the code.",
     )
     failed_vmentry_packets: tuple[str, ...] = _system(
         ("CFE", "guest_pip", "host_pip"),
@@ -381,8 +390,8 @@ class Parameters:
     vmx_abort_drop: Literal["tip", "none"] = _system(
         "tip",
         "33.5.2.6",
-        "If a VM exit ends in a VMX abort, the TIP of the VM exit is lost (`tip`), or no "
-        "packet is lost (`none`).",
+        "If a VM exit ends in a VMX abort, the processor loses the TIP of the VM exit (`tip`) or "
+        "no packet (`none`).",
     )
     rsm_with_lbr: Literal["suspend", "shutdown"] = _system(
         "suspend",
@@ -405,8 +414,8 @@ class Parameters:
     senter_drop: Literal["drop", "keep"] = _system(
         "drop",
         "33.2.9.6",
-        "At GETSEC the trace unit discards the bytes in its internal buffers, and therefore the "
-        "end of the trace (`drop`), or writes these bytes to memory (`keep`).",
+        "At GETSEC the trace unit discards the bytes in its internal buffers (`drop`), or writes "
+        "these bytes to memory (`keep`). With `drop` the end of the trace is lost.",
     )
     acm_timing_packets: bool = _system(
         True,
@@ -417,28 +426,28 @@ class Parameters:
     deferred_tips: int = _deferred(
         0,
         "33.4.2.3",
-        "Number of TIPs of indirect JMPs and CALLs that the trace unit may defer until the "
-        "previous TNT is full. With CYCEn=1 it defers no TIP, because the chapter gives no rule "
-        "for that case.",
+        "The number of TIPs of indirect JMPs and CALLs that the trace unit may defer until the "
+        "previous TNT is full. With CYCEn=1 the trace unit defers no TIP, because the SDM does "
+        "not say how to combine deferred TIPs with CYC packets.",
         _IntegerRange(0, 64),
     )
     buffer_bytes: int = _overflow(
         0,
         "33.3.8",
-        "Size of the internal buffer in bytes; 0 means unlimited.",
+        "The size of the internal buffer in bytes; 0 means unlimited.",
         _IntegerRange(256, _MAX, or_zero=True),
     )
     drain_bytes: int = _overflow(
         1,
         "33.3.8",
-        "In each period of drain_cycles core cycles, this number of bytes leaves the internal "
-        "buffer.",
+        "The number of bytes that leave the internal buffer in each period of drain_cycles core "
+        "cycles.",
         _IntegerRange(1, _MAX),
     )
     drain_cycles: int = _overflow(
         1,
         "33.3.8",
-        "Length of the period, in core cycles, in which drain_bytes bytes leave the internal "
+        "The length, in core cycles, of the period in which drain_bytes bytes leave the internal "
         "buffer.",
         _IntegerRange(1, _MAX),
     )
@@ -446,29 +455,30 @@ class Parameters:
         "level",
         "33.3.8",
         "With `level` an overflow resolves when the internal buffer has no more than "
-        "ovf_resolve_level bytes. With `explicit` it resolves at the event `end_overflow`.",
+        "ovf_resolve_level bytes. With `explicit` an overflow resolves at the event "
+        "`end_overflow`.",
     )
     ovf_resolve_level: int = _overflow(
         0,
         "33.3.8",
-        "An overflow resolves when the internal buffer has no more than this number of bytes. The "
-        "value is at most half of buffer_bytes.",
+        "An overflow resolves when the internal buffer has no more than the given number of "
+        "bytes. The number must be at most half of buffer_bytes.",
         _IntegerRange(0, _MAX // 2),
     )
     ovf_cyc: Literal["threshold", "always"] = _overflow(
         "threshold",
         "33.3.6.3, 33.3.8.2",
-        "With `threshold` a CYC precedes OVF if CycThresh cycles have passed since the last CYC. "
-        "The same rule applies to all packets that can have a CYC. With `always` a CYC always "
-        "precedes OVF.",
+        "With `threshold` a CYC precedes OVF only if CycThresh cycles have passed since the last "
+        "CYC. All other packets that a CYC can precede always follow the rule of `threshold`. "
+        "With `always` a CYC always precedes OVF.",
     )
     ovf_psb: Literal["changed", "always", "never"] = _overflow(
         "changed",
         "33.4.1",
-        "A PSB+ may follow OVF and its FUP (Table 33-14). With `changed` the trace unit sends "
-        "this PSB+ if the overflow lost a packet that reports a change of code width, CR3, "
-        "transaction or VMCS. With `always` the trace unit always sends this PSB+, and with "
-        "`never` the trace unit never sends this PSB+.",
+        "The parameter determines whether a PSB+ follows OVF and its FUP (Table 33-14). With "
+        "`changed` the trace unit sends a PSB+ if the overflow lost a packet that reports a "
+        "change of code width, CR3, transaction state or VMCS. With `always` a PSB+ follows each "
+        "overflow, and with `never` no PSB+ follows an overflow.",
     )
     tracestop_in_ovf: Literal["delayed", "dropped"] = _overflow(
         "delayed",
@@ -479,8 +489,8 @@ class Parameters:
     pad_align: int = _padding(
         1,
         "33.4.2.20",
-        "After the packets of each event the trace unit writes PADs up to the next multiple of "
-        "this number of bytes. With 1 it writes no PADs.",
+        "After the packets of each event, the trace unit writes PADs up to the next multiple of "
+        "the given number of bytes. With 1 the trace unit writes no PADs.",
         _IntegerRange(1, 4096),
     )
     psb_guard_pad: bool = _padding(
@@ -492,7 +502,7 @@ class Parameters:
     pebs_block_order: tuple[int, ...] = _padding(
         PEBS_BLOCK_ORDER,
         "33.4.2.26",
-        "Order of the BBP types in a PEBS record.",
+        "The order of the BBP types in a PEBS record.",
         _PermutationOf(PEBS_BLOCK_ORDER),
     )
     power_min_cstate: Literal["C0.2", "C1"] = _power(
@@ -501,21 +511,21 @@ class Parameters:
     deepest_cstate: int = _power(
         14,
         "33.4.2.24",
-        "MWAIT encoding of the deepest C-state that the core supports, from 0 (C1) to 14. The "
-        "core enters this state if software requests a deeper state.",
+        "The MWAIT encoding of the deepest C-state that the core supports, from 0 (C1) to 14. If "
+        "software requests a deeper C-state, the core enters the deepest supported C-state.",
         _IntegerRange(0, 14),
     )
     tsc_on_frequency_change: bool = _power(
         False,
         "33.4.2.11",
-        "With True the trace unit sends TSC and TMA also at a frequency change that stops "
-        "no clock.",
+        "With True the trace unit sends TSC and TMA also at a frequency change that does not "
+        "stop a clock.",
     )
     evd_order: Literal["qr", "rq"] = _event_trace(
         "qr",
         "33.5.2.1, 33.7",
-        "Among the EVD packets of a VM exit, VMXQ precedes VMXR (`qr`, Table 33-59) or follows "
-        "VMXR (`rq`, Table 33-53).",
+        "A VM exit has two EVD packets: VMXQ comes before VMXR (`qr`, Table 33-59) or after VMXR "
+        "(`rq`, Table 33-53).",
     )
     cfe_pf_0to1: Literal["emit", "none"] = _event_trace(
         "emit",
@@ -541,7 +551,7 @@ class Parameters:
         "33.7",
         "With `full` the packets of user interrupts and UIRET contain the branch targets. With "
         "`table` the trace unit sends only the packets in rows 26 and 27 of Table 33-55. No "
-        "decoder can follow such a trace.",
+        "decoder can follow a trace with `table`.",
     )
 
     def __post_init__(self) -> None:
