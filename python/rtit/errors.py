@@ -100,7 +100,7 @@ class NotPerfDataError(PerfDataError):
     """A file that does not begin as a perf.data file; `value` is how it begins."""
 
     def __init__(self, source: str, begin: bytes) -> None:
-        super().__init__("no perf.data file", source=source, offset=0, value=repr(begin))
+        super().__init__("not a perf.data file", source=source, offset=0, value=repr(begin))
 
     def __str__(self) -> str:
         begin = str(self.value).removeprefix("b")

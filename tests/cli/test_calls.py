@@ -312,9 +312,9 @@ def test_each_of_several_threads_has_a_row(
             "--durations goes with --json, but with no other form of output",
         ),
         (["--function", "dwn", "--durations"], "no call of a function 'dwn'; similar names: down"),
-        (["--min-share", "x"], "--min-share: not a percentage from 0 to 100: 'x'"),
-        (["--min-share", "101"], "--min-share: not a percentage from 0 to 100: '101'"),
-        (["--min-share", "nan"], "--min-share: not a percentage from 0 to 100: 'nan'"),
+        (["--min-share", "x"], "--min-share x: expected a percentage from 0 to 100"),
+        (["--min-share", "101"], "--min-share 101: expected a percentage from 0 to 100"),
+        (["--min-share", "nan"], "--min-share nan: expected a percentage from 0 to 100"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -25,7 +25,7 @@ def test_recording_by_perf_is_described_as_by_perf_report(
     text = info_output(capsys, 3, str(traces / HASE))
     assert "processor:   GenuineIntel,6,94,3" in text
     assert "switches:    SWITCH_CPU_WIDE, of all threads" in text
-    assert "user code, a buffer a CPU" in text
+    assert "user code, one buffer per CPU" in text
     # psb_period 3: 2**14 bytes; an MTC each 8 clocks of 24 MHz, 266/2 ticks of 3192 MHz each
     assert "PSB about every 16,384 bytes" in text
     assert "MTC every 8 crystal clocks (333 ns)" in text
@@ -54,7 +54,7 @@ def test_info_describes_recording_of_kernel_and_user_code(
     traces: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = info_output(capsys, 3, str(traces / "chromeos" / "cpu-wide.perf.data"))
-    assert "user code and kernel, a buffer a CPU" in text
+    assert "user code and kernel, one buffer per CPU" in text
     assert "processor:   GenuineIntel,6,78,3" in text
     sizes = [line.split()[0] for line in text.splitlines() if " cpu " in line]
     assert sizes == ["12,240", "137,728"]
@@ -85,7 +85,7 @@ def test_info_reports_empty_buffers_of_recording_without_trace(
     Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", cmdline=["rtit", "record"]).close()
     text = info_output(capsys, 0, str(path))
     assert "command:     rtit record" in text
-    assert "user code, a buffer a thread" in text
+    assert "user code, one buffer per thread" in text
     assert "the buffers are empty" in text
 
 

@@ -48,14 +48,14 @@ def test_all_option_lists_zero_fields(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_set_reserved_bits_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_msr("570H", "0x840000") == 0
-    assert "reserved, yet set: bits 23, 18 (0x840000)" in capsys.readouterr().out
+    assert "reserved bits that are set: bits 23, 18 (0x840000)" in capsys.readouterr().out
 
 
 def test_legal_write_exits_0_and_lists_changes(capsys: pytest.CaptureFixture[str]) -> None:
     # The value that perf writes on this processor for intel_pt//u, with ToPA output.
     assert run_msr("ctl", "0x300e709", "--profile", "skylake", "--current", "0x300e708") == 0
     out = capsys.readouterr().out
-    assert "on skylake WRMSR is legal" in out
+    assert "on skylake, WRMSR is legal" in out
     assert out.splitlines()[-1] == "  TraceEn: 0x0 -> 0x1"
 
 
@@ -79,7 +79,7 @@ def test_illegal_write_exits_1_with_the_reason(
 ) -> None:
     assert run_msr(*words) == 1
     out = capsys.readouterr().out
-    assert "WRMSR faults, #GP(0):" in out
+    assert "WRMSR faults with #GP(0):" in out
     assert reason in out
 
 
@@ -89,9 +89,9 @@ def test_write_of_the_same_value_while_tracing_is_legal() -> None:
 
 def test_read_only_bits_keep_their_value(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_msr("571", "7", "--profile", "full", "--current", "2") == 0
-    assert "the MSR is then 0x2" in capsys.readouterr().out
+    assert "the new value of the MSR is 0x2" in capsys.readouterr().out
     assert run_msr("561", "0", "--profile", "full") == 0
-    assert "the MSR is then 0x7f" in capsys.readouterr().out
+    assert "the new value of the MSR is 0x7f" in capsys.readouterr().out
 
 
 def test_field_assignments_build_a_value(capsys: pytest.CaptureFixture[str]) -> None:

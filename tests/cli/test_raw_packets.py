@@ -185,7 +185,7 @@ def test_packet_times_equal_the_columns(traces: Path, capsys: pytest.CaptureFixt
     shown = [["-" if each[end] in unknown else str(each[end]) for end in BOUNDS] for each in found]
     assert [line[:2] for line in lines] == shown
     assert main(["packets", "--timing", "--raw", "-"]) == 2
-    assert "with --raw it needs a file, not a pipe" in capsys.readouterr().err
+    assert "so --raw must name a file, not a pipe" in capsys.readouterr().err
 
 
 def test_elf_file_and_clock_options_give_names_and_times(
@@ -245,7 +245,7 @@ def test_packets_from_standard_input(libipt_cases: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "code", "text"),
     [
-        (["packets", "--timing"], 2, "with --raw it needs a file, not a pipe"),
+        (["packets", "--timing"], 2, "so --raw must name a file, not a pipe"),
         (["profile", "--for", "pprof"], 2, "which was read before"),
         (["stat"], 3, " of 35 bytes of PT"),
         (["info"], 0, " 35 "),
@@ -276,7 +276,7 @@ def test_pipe_by_its_path_is_read_once(
         (["--raw", "PT", "--mtc-freq", "16"], "mtc_freq is 16: it has 4 bits"),
         (["--raw", "PT", "--nom-freq", "x"], "--nom-freq x: expected a number"),
         (["--raw", "PT", "--cpuid-15", "2"], "--cpuid-15 2: expected EAX,EBX"),
-        (["--raw", "PT", "--cpu-model", "6/x"], "cpu '6/x': it is FAMILY/MODEL/STEPPING"),
+        (["--raw", "PT", "--cpu-model", "6/x"], "cpu '6/x': expected FAMILY/MODEL/STEPPING"),
         (["--raw", "PT", "--start-time", "soon"], "--start-time soon: expected a number"),
         (["--raw", "PT", "--guest-tsc", "x"], "--guest-tsc x: expected OFFSET[,MULTIPLIER]"),
         (
@@ -287,7 +287,10 @@ def test_pipe_by_its_path_is_read_once(
             ["--raw", "PT", "--filter", "filter 0/1@a"],
             "expected 'filter START/SIZE,...' with addresses",
         ),
-        (["--raw", "PT", "--filter", "filter 0/1," * 5], "5 filter ranges: there are 4 at most"),
+        (
+            ["--raw", "PT", "--filter", "filter 0/1," * 5],
+            "5 filter ranges: at most 4 are supported",
+        ),
         (["--filter", "filter 0/1"], "--filter describes raw PT and needs --raw FILE"),
         (["--notnt"], "--notnt describes raw PT"),
         (["--noretcomp"], "--noretcomp describes raw PT"),
@@ -514,7 +517,7 @@ def test_verify_compares_raw_packets_with_a_truth(
     assert main([*words, "--tid", str(stream.tid)]) == 0
     capsys.readouterr()
     assert main([*words, "--tid", "1"]) == 2
-    assert f"the threads {stream.tid}: --tid" in capsys.readouterr().err
+    assert f"the threads {stream.tid}: use --tid" in capsys.readouterr().err
     # without one packet, the path differs from the truth
     data = pt.read_bytes()
     at = data.index(encode("PSBEND")) + 40

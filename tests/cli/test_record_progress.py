@@ -19,7 +19,7 @@ def test_progress_line_states_totals_and_rate(monkeypatch: pytest.MonkeyPatch) -
     clock = iter([0.0, 1.0, 20.0])
     monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
-    progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"))
+    progress = RecordingProgress(stream, BackendChoice("qemu", "as requested"))
     totals = RecordingTotals(clock=4_000_000, branches=500_000, pt_bytes=99_000)
     session: Any = SimpleNamespace(totals=totals, stopped=None)
     progress.show_if_due(cast(Any, session))
@@ -48,7 +48,7 @@ def test_large_recording_warns_at_each_doubling_on_a_terminal(
 ) -> None:
     clock = clock_in_steps_of_ten()
     monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
-    progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"))
+    progress = RecordingProgress(stream, BackendChoice("qemu", "as requested"))
     for size in (1.0, 1.1, 1.2, 2.2, 9.9):
         totals = RecordingTotals(clock=1, pt_bytes=int(size * 10**9))
         progress.show_if_due(cast(Any, SimpleNamespace(totals=totals, stopped=None)))
@@ -60,10 +60,10 @@ def test_large_recording_warns_at_each_doubling_on_a_terminal(
 
 def test_nearly_full_disk_is_reported_once_even_if_quiet() -> None:
     stream = io.StringIO()
-    progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"), quiet=True)
+    progress = RecordingProgress(stream, BackendChoice("qemu", "as requested"), quiet=True)
     session: Any = SimpleNamespace(totals=RecordingTotals(), stopped=STOPPED_BY_FULL_DISK)
     progress.show_if_due(session)
     progress.show_if_due(session)
     assert stream.getvalue() == (
-        "rtit record: warning: the disk is nearly full: recording has stopped\n"
+        "rtit record: warning: the disk is nearly full, so recording has stopped\n"
     )

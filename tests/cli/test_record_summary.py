@@ -15,7 +15,7 @@ from rtit.cli import help_pages, output
 from rtit.cli.look.record import summary_json, summary_line
 from rtit.perfdata import ExitStatus, Fault
 
-CHOICE = BackendChoice("ptrace", "as asked for")
+CHOICE = BackendChoice("ptrace", "as requested")
 COMPLETED = Recording(
     path=Path("perf.data"),
     exit_code=0,
@@ -58,7 +58,7 @@ CRASHED = replace(
 def test_summary_line_states_totals_and_ending(recording: Recording, text: str) -> None:
     line = summary_line(recording, CHOICE)
     assert line.startswith("[ rtit record: 1,076,247 instructions, ")
-    assert line.endswith(f"{text}ptrace: as asked for ]")
+    assert line.endswith(f"{text}ptrace: as requested ]")
 
 
 def test_json_is_one_line_with_the_documented_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def test_missing_code_is_the_first_line_with_its_share_and_the_remedy(
     assert exact
     assert float(share[1][:-1]) + float(exact[1][:-1]) == pytest.approx(100)
     command = f"rtit report --map /absent/program=PATH {recording_without_program}"
-    assert second == f"  say where it is:  {command}"
+    assert second == f"  to name the file:  {command}"
     assert "image: /absent/program: the file does not exist" in rest
     assert rest[0] == str(recording_without_program)
 
@@ -57,7 +57,7 @@ def test_truncated_recording_is_the_first_line(
     first, second, *_ = capsys.readouterr().out.splitlines()
     why = f"the file has {cut:,} bytes, its records end at byte "
     assert first.startswith(f"warning: the recording is incomplete: {why}")
-    assert second == "  decoding what is there (exit code 3)"
+    assert second == "  rtit decodes the existing part (exit code 3)"
 
 
 @pytest.mark.parametrize(

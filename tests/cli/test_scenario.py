@@ -173,7 +173,7 @@ def test_wrong_arguments_are_a_usage_error(tmp_path: Path) -> None:
     assert "no scenario given" in usage_error()
     assert "did you mean table_33_10_begin" in usage_error("table_33_10_begn")
     assert "no .scenario file" in usage_error(str(tmp_path))
-    assert "give one FILE" in usage_error("--raw", "x", "acm", "getsec")
+    assert "give only one FILE" in usage_error("--raw", "x", "acm", "getsec")
     assert "NAME=VALUE" in usage_error("acm", "--set", "tnt_form")
     assert "the unit has no 'tnt_from'; did you mean tnt_form" in usage_error(
         "acm", "--set", "tnt_from=1"

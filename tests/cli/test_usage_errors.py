@@ -113,7 +113,8 @@ def test_missing_recording_suggests_rtit_record(
     monkeypatch.chdir(tmp_path)
     assert main(["report"]) == 1
     assert capsys.readouterr().err == (
-        "rtit report: no recording at perf.data\n  record one first:  rtit record -- PROGRAM\n"
+        "rtit report: no recording at perf.data\n"
+        "  make a recording first:  rtit record -- PROGRAM\n"
     )
 
 
@@ -182,7 +183,7 @@ def test_other_file_format_suggests_raw(tmp_path: Path, capsys: pytest.CaptureFi
     path.write_bytes(b"hello\n")
     error = f"{path} is not a perf.data file: it begins with 'hello\\n' (offset 0)\n"
     assert main(["report", str(path)]) == 1
-    next_step = "  for packets without perf.data use --raw\n"
+    next_step = "  to read raw PT, use --raw\n"
     assert capsys.readouterr().err == f"rtit report: {error}{next_step}"
     # a command without --raw
     assert main(["pack", str(path)]) == 1

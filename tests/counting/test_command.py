@@ -92,8 +92,8 @@ def test_runs_with_different_counts_are_reported_with_reasons(
     command = ["stat", "--runs", "2", "--", "/bin/sh", "-c", script]
     assert main(command) == 0
     said = capfd.readouterr().err
-    assert "in 2 runs" in said
-    assert "may differ" in said
+    assert "differences between 2 runs" in said
+    assert "other possible causes" in said
     (tmp_path / "n").unlink()
     assert main(["stat", "--json", "-o", str(output), *command[1:]]) == 0
     found = json.loads(output.read_text())

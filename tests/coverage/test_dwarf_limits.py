@@ -42,7 +42,7 @@ def test_hostile_dwarf_takes_bounded_memory(
     said = capsys.readouterr().err
     is_incomplete = (kind, subcommand) in INCOMPLETE
     assert code == (3 if is_incomplete else 0)
-    assert ("of which its DWARF has more than are read" in said) == is_incomplete
+    assert ("its DWARF has more lines than rtit reads" in said) == is_incomplete
 
 
 def test_unexecuted_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_unexecuted_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
     assert same_ways == ways > 0
     assert fewer_found <= 2000
     assert lost == [
-        f"{path.with_suffix('.so')}: lines of source, of which its DWARF has more than are read"
+        f"{path.with_suffix('.so')}: source lines: its DWARF has more lines than rtit reads"
     ]
 
 
@@ -105,7 +105,7 @@ def test_chunk_size_does_not_change_lines(
     monkeypatch.setattr("rtit.profile.source_lines.MAX_LINES", LINES // 33)
     capsys.readouterr()
     assert main(words) == 3
-    assert "of which its DWARF has more than are read" in capsys.readouterr().err
+    assert "its DWARF has more lines than rtit reads" in capsys.readouterr().err
     some = [line for line in out.read_bytes().splitlines() if line.startswith(b"DA:")]
     assert len(some) == LINES // 33 * 32
     assert {*some} <= {*whole.splitlines()}

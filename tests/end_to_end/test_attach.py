@@ -83,7 +83,7 @@ def test_record_pid_prints_the_process_and_how_to_end(
             recorder.send_signal(signal.SIGINT)
             assert recorder.wait() == 0
     expected = (
-        rf"rtit record: attached to {process.pid} \((\d+) threads\), Ctrl-C ends the recording"
+        rf"rtit record: attached to {process.pid} \((\d+) threads\); Ctrl-C ends the recording"
     )
     attached = re.fullmatch(expected, first.rstrip("\n"))
     assert attached is not None
@@ -311,7 +311,7 @@ def test_two_programs_are_recorded_together(
         (["--pid", "abc"], "--pid abc: expected process ids"),
         (["--pid", "12,"], "--pid 12,: expected process ids"),
         (["--pid", "0"], "--pid 0: expected process ids"),
-        (["--pid", "5", "--", "ls"], "no program"),
+        (["--pid", "5", "--", "ls"], "with a program to run"),
         (["--pid", "5", "--no-aslr"], "--no-aslr"),
         (["--pid", "5", "--backend", "qemu"], "QEMU"),
     ],

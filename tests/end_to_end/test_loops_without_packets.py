@@ -66,7 +66,7 @@ def test_totals_are_those_of_the_recorder(
     assert further > 0
     [loop, number] = output["missing"]
     assert UNKNOWN_COUNT in loop
-    assert number.startswith(f"{further:,} instructions of further iterations")
+    assert number.startswith(f"{further:,} instructions of further loop iterations")
     assert main(["report", "--json", str(recording.path)]) == 3
     output = json.loads(capsys.readouterr().out)
     assert (output["instructions"], output["missing"]) == (executed, further)

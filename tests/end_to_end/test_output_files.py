@@ -50,7 +50,7 @@ def test_one_file_for_two_outputs_is_a_usage_error(
     Path("x").write_text("older")
     Path("link").symlink_to("x")
     assert main(["record", "-q", "--backend", "ptrace", *files, "--", "true"]) == 2
-    assert "would be one file" in capfd.readouterr().err
+    assert "would be the same file" in capfd.readouterr().err
     assert Path("x").read_text() == "older"
 
 

@@ -282,8 +282,12 @@ def test_totals_of_filtered_recording_count_all_executed_instructions(
 @pytest.mark.parametrize(
     ("backend", "fact", "help_phrase"),
     [
-        ("ptrace", "one clock for all threads", "With ptrace all threads have one common clock"),
-        ("qemu", "a clock a thread", "With qemu each thread has its own clock"),
+        (
+            "ptrace",
+            "one clock for all threads",
+            "With --backend ptrace all threads share one clock",
+        ),
+        ("qemu", "one clock for each thread", "With --backend qemu each thread has its own clock"),
     ],
 )
 def test_help_and_recording_describe_the_same_clock(

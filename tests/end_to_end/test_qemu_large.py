@@ -145,7 +145,7 @@ def test_verify_reports_the_window_where_paths_diverge(
     assert changed is not None
     assert (verdict.tid, verdict.identical, verdict.instructions) == (tid, False, changed)
     # The comparison ends where both paths have a boundary.
-    said = re.search(r"that is in windows? (\d+)(?: and (\d+))? of 2\^20", verdict.reason)
+    said = re.search(r"the difference is in windows? (\d+)(?: and (\d+))? of 2\^20", verdict.reason)
     assert said is not None, verdict.reason
     assert int(said[1]) == changed >> 20
     assert int(said[2] or said[1]) >= last >> 20

@@ -241,7 +241,7 @@ def test_auto_falls_back_to_single_steps_where_qemu_cannot_start(
         preexec_fn=limit_address_space,
     )
     assert (ended.returncode, ended.stdout) == (0, "sum 60\n"), ended.stderr
-    assert "ended before the program began; recorded by single steps" in ended.stderr
+    assert "ended before the program began; recorded by single-stepping" in ended.stderr
     if command == "record":
         assert "; ptrace: QEMU cannot start ]" in ended.stderr
 
@@ -252,4 +252,4 @@ def test_auto_runs_a_32_bit_program_by_single_steps(tmp_path: Path) -> None:
         pytest.skip("this kernel runs no 32-bit programs")
     ended = record_under_qemu(tmp_path, "./old", options=("--backend", "auto"))
     assert ended.returncode == 7
-    assert "runs no other; recorded by single steps" in ended.stderr
+    assert "runs only such programs; recorded by single-stepping" in ended.stderr

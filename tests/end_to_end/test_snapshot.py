@@ -191,13 +191,13 @@ def test_many_short_threads_take_bounded_memory(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--snapshot=2K", "-e", "intel_pt//u"], "may hold no PSB"),
-        (["--snapshot=4X"], "--snapshot is a number and B, K, M or G"),
-        (["--max-size=0"], "--max-size is more than nothing"),
-        (["--max-size=1K"], "less than a recording without trace takes"),
-        (["--snapshot", "--max-size=1M"], "exclude each other"),
-        (["--cpi=0"], "--cpi is a whole number"),
-        (["--core-clock=fast"], "a frequency is a number"),
+        (["--snapshot=2K", "-e", "intel_pt//u"], "may not contain a PSB"),
+        (["--snapshot=4X"], "--snapshot must be a number with B, K, M or G"),
+        (["--max-size=0"], "--max-size must be more than 0"),
+        (["--max-size=1K"], "a recording without packets takes"),
+        (["--snapshot", "--max-size=1M"], "cannot be combined"),
+        (["--cpi=0"], "--cpi must be a whole number"),
+        (["--core-clock=fast"], "expected a frequency as a number"),
         (["--core-clock=1.25GHz"], "a multiple of 100 MHz"),
     ],
 )

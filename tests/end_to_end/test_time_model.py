@@ -123,12 +123,12 @@ def test_report_states_the_time_model(
     assert main(["record", *options, "--", str(program("fork"))]) == 0
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
     assert main(["report", data]) == 0
-    text = "time: modelled: 0.625 ns a retired instruction (CPI 2, core clock 3.2 GHz, TSC 1 GHz)"
+    text = "time: modelled: 0.625 ns per retired instruction (CPI 2, core clock 3.2 GHz, TSC 1 GHz)"
     assert text in capsys.readouterr().out
 
 
 def test_default_time_model_has_a_short_description() -> None:
-    assert describe_time_model(make_time_model()) == "modelled: 1 ns a retired instruction"
+    assert describe_time_model(make_time_model()) == "modelled: 1 ns per retired instruction"
 
 
 def test_time_of_last_instruction_agrees_with_perf(program: ProgramBuilder, tmp_path: Path) -> None:

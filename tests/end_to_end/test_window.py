@@ -208,10 +208,10 @@ def test_unreached_boundary_gives_a_warning(
 ) -> None:
     argv = [str(program("recursion"))]
     [warning] = record_window(argv, start_at="1_000_000").warnings
-    assert warning == "1_000_000 (--start-at) was not reached: nothing is traced"
+    assert warning == "1_000_000 (--start-at) was not reached, so the trace is empty"
     assert decoded_paths(tmp_path / "data") in ([], [[]])
     [warning] = record_window(argv, start_at="main", stop_at="1000000").warnings
-    assert warning == "1000000 (--stop-at) was not reached: the trace has no end"
+    assert warning == "1000000 (--stop-at) was not reached, so the trace ends with the program"
 
 
 @pytest.mark.parametrize(
@@ -219,15 +219,15 @@ def test_unreached_boundary_gives_a_warning(
     [
         ("nothing", None, "--start-at nothing: .* has no function named 'nothing'"),
         ("mian", None, "similar names: main"),
-        ("12x", None, "neither a number of instructions nor a function"),
-        ("-5", None, "neither a number of instructions nor a function"),
-        ("", None, "neither a number of instructions nor a function"),
-        ("@/bin/ls", None, "neither a number of instructions nor a function"),
+        ("12x", None, "expected a number of instructions or a function"),
+        ("-5", None, "expected a number of instructions or a function"),
+        ("", None, "expected a number of instructions or a function"),
+        ("@/bin/ls", None, "expected a number of instructions or a function"),
         ("main@/nowhere", None, "/nowhere is not a file"),
-        ("+5", None, "counts from the start, so only --stop-at takes it"),
-        ("100", "100", "leaves nothing to trace: it must be over 100"),
-        ("100", "+0", "leaves nothing to trace: it must be over 0"),
-        (None, "0", "leaves nothing to trace: it must be over 0"),
+        ("+5", None, "counts from the start of tracing, so only --stop-at accepts"),
+        ("100", "100", "leaves nothing to trace: N must be greater than 100"),
+        ("100", "+0", "leaves nothing to trace: N must be greater than 0"),
+        (None, "0", "leaves nothing to trace: N must be greater than 0"),
         (str(1 << 70), None, "no program executes so many instructions"),
     ],
 )

@@ -132,7 +132,7 @@ def test_pack_has_guest_processes(folder: Path, capsys: pytest.CaptureFixture[st
             for name, data_of in content.items():
                 archive.writestr(name, data_of)
         assert main(["report", str(pack)]) == 1
-        assert "no readable pack" in capsys.readouterr().err
+        assert "not a readable pack" in capsys.readouterr().err
 
 
 def test_link_out_of_guest_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,7 +187,7 @@ def test_missing_kernel_files_are_reported(alone: Path, machine: Machine) -> Non
         assert ips == user
         kernel, module = trace.image_problems
         assert kernel.path == "[kernel.kallsyms]_text"
-        assert "perf record --kcore keeps it" in kernel.message
+        assert "record with perf record --kcore" in kernel.message
         assert module.path == recording.MODULE_PATH
         assert any(span.is_gap for span in stream.ledger())
 

@@ -122,7 +122,7 @@ def test_contradictory_manifest_is_rejected(
 ) -> None:
     contents = {**error_text(valid_pack), key: value}
     assert_rejected(
-        write_pack(tmp_path / "bad", members(valid_pack), contents), "no .*pack", monkeypatch
+        write_pack(tmp_path / "bad", members(valid_pack), contents), "not a .*pack", monkeypatch
     )
 
 
@@ -131,7 +131,7 @@ def test_missing_manifest_is_rejected(
     contents: object, valid_pack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_rejected(
-        write_pack(tmp_path / "bad", members(valid_pack), contents), "no .*pack", monkeypatch
+        write_pack(tmp_path / "bad", members(valid_pack), contents), "not a .*pack", monkeypatch
     )
 
 
@@ -140,7 +140,7 @@ def test_oversized_manifest_is_rejected(
 ) -> None:
     for text in (b"[" * 200_000, b" " * (1 << 25), b"\xff\xfe"):
         path = write_pack(tmp_path / "bad", {packs.MANIFEST: text, **members(valid_pack)}, None)
-        assert_rejected(path, "no .*pack", monkeypatch)
+        assert_rejected(path, "not a .*pack", monkeypatch)
 
 
 def test_zip_bomb_is_rejected(
@@ -159,7 +159,7 @@ def test_zip_bomb_is_rejected(
     at = data.rindex(b"recording/bomb") - 46
     assert struct.unpack_from("<I", data, at + 24) == (1 << 25,)
     path.write_bytes(data[: at + 24] + struct.pack("<I", 1000) + data[at + 28 :])
-    assert_rejected(path, "no .*pack", monkeypatch)
+    assert_rejected(path, "not a .*pack", monkeypatch)
 
 
 def test_endless_zip_directory_is_rejected(
@@ -174,7 +174,7 @@ def test_endless_zip_directory_is_rejected(
         file.truncate(size)
         file.seek(0, 2)
         file.write(end)
-    assert_rejected(path, "no .*pack", monkeypatch)
+    assert_rejected(path, "not a .*pack", monkeypatch)
 
 
 def test_encryption_and_unknown_compression_are_rejected(
@@ -187,7 +187,7 @@ def test_encryption_and_unknown_compression_are_rejected(
         data[at + offset : at + offset + 1] = value
         path = tmp_path / "bad"
         path.write_bytes(data)
-        assert_rejected(path, "no .*pack", monkeypatch)
+        assert_rejected(path, "not a .*pack", monkeypatch)
 
 
 def test_truncated_pack_is_rejected(
@@ -196,7 +196,7 @@ def test_truncated_pack_is_rejected(
     path = tmp_path / "bad"
     for size in range(4, len(valid_pack), max(1, len(valid_pack) // 200)):
         path.write_bytes(valid_pack[:size])
-        assert_rejected(path, "no .*pack", monkeypatch)
+        assert_rejected(path, "not a .*pack", monkeypatch)
 
 
 @CHANGES

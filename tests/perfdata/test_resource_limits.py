@@ -152,7 +152,10 @@ def test_aux_buffers_beyond_limit_are_dropped(
         assert "of buffers beyond 3" in "".join(capfd.readouterr())
     for verb in ("packets", "lint"):
         assert main([verb, str(path)]) in (1, 3)
-        assert "bytes are of more buffers than are kept" in capfd.readouterr().err
+        assert (
+            "bytes belong to buffers beyond the limit on the number of buffers"
+            in capfd.readouterr().err
+        )
     monkeypatch.setattr(aux, "_MIN_BUFFERS", 5)
     with Trace(path) as trace:
         assert len(trace.streams) == 5

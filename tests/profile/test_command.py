@@ -32,7 +32,10 @@ def test_dso_all_writes_a_file_per_binary(profiled: ProfiledProgram, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--for", "bolt", "--dso", "nothing"], "no code ran in a file nothing; there is: "),
+        (
+            ["--for", "bolt", "--dso", "nothing"],
+            "no code ran in a file named nothing; code ran in: ",
+        ),
         (["--for", "bolt", "--dso", "all"], "binaries need one output file each: give -o FILE"),
         (["--for", "perf", "--dso", "all"], "--for perf always writes all binaries"),
     ],

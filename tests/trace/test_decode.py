@@ -182,7 +182,7 @@ def test_jobs_do_not_change_order() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"cpu": "sixth"}, "cpu 'sixth': it is FAMILY/MODEL/STEPPING"),
+        ({"cpu": "sixth"}, "cpu 'sixth': expected FAMILY/MODEL/STEPPING"),
         ({"cpu": (6, 1 << 16, 0)}, "cpu model is 65536: it has 16 bits"),
         ({"mtc_freq": 16}, "mtc_freq is 16"),
         ({"nom_freq": -1}, "nom_freq is -1"),

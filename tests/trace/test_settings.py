@@ -66,7 +66,7 @@ def test_settings_of_wrong_shape_raise_usage_error(settings: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"ranges": repeat((0, 1))}, "5 filter ranges: there are 4 at most"),
+        ({"ranges": repeat((0, 1))}, "5 filter ranges: at most 4 are supported"),
         ({"ranges": [count()]}, "a filter range .* 2 whole numbers"),
         ({"cpu": count()}, "cpu .* 3 whole numbers"),
     ],

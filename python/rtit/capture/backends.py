@@ -46,7 +46,7 @@ def choose_backend(
     """
     backend = request.backend
     if backend == "ptrace":
-        return BackendChoice("ptrace", "as asked for")
+        return BackendChoice("ptrace", "as requested")
     if backend == "perf":
         return _choose_perf(request, log=log)
     needs_ptrace = reason_for_ptrace(request, log=log)
@@ -64,7 +64,7 @@ def choose_backend(
         if backend == "qemu":
             raise RecordError(found)
         return BackendChoice("ptrace", found)
-    reason = "as asked for" if backend == "qemu" else "the fast one"
+    reason = "as requested" if backend == "qemu" else "faster than ptrace"
     return BackendChoice("qemu", f"{reason} ({found.qemu}, version {found.version})", found)
 
 
@@ -73,24 +73,24 @@ def _choose_perf(request: RecordRequest, *, log: bool) -> BackendChoice:
     from rtit.capture.perf.session import check_perf_request, traces_kernel
 
     if log:
-        raise UsageError("the perf back end cannot do this: --events keeps what single steps see")
+        raise UsageError("the perf back end does not support --events, which needs single-stepping")
     check_perf_request(request)
     found = find_perf(kernel=traces_kernel(request), all_cpus=request.all_cpus)
     if isinstance(found, str):
         raise RecordError(f"{found}; the other back ends (--backend auto) need no PT hardware")
     return BackendChoice(
-        "perf", f"as asked for ({found.perf}, version {found.version})", perf=found
+        "perf", f"as requested ({found.perf}, version {found.version})", perf=found
     )
 
 
 def reason_for_ptrace(request: RecordRequest, *, log: bool) -> str | None:
     """Return which part of this request only single steps can do; None if there is none."""
     if request.pids:
-        return "attaching to a running program needs single steps"
+        return "attaching to a running program needs single-stepping"
     if request.cpus:
-        return "threads share CPUs with single steps alone"
+        return "--cpus needs single-stepping"
     if log:
-        return "keeping the tracer's events needs single steps"
+        return "--events needs single-stepping"
     return None
 
 
@@ -128,7 +128,7 @@ def start_chosen_backend(
 
         return start_perf(request, installation=choice.perf), choice
     if request.truth_form == "hashes":
-        raise UsageError(f"a truth of hashes alone needs the QEMU back end ({choice.reason})")
+        raise UsageError(f"a truth file with only hashes needs the QEMU back end ({choice.reason})")
     from rtit.capture.ptrace.session import start_ptrace
 
     session = start_ptrace(request, log=log)
@@ -142,7 +142,7 @@ def fallback_from_qemu(request: RecordRequest, error: QemuStartError) -> Backend
     if request.backend == "qemu":
         raise error
     return BackendChoice(
-        "ptrace", "QEMU cannot start", warning=f"{error}; recorded by single steps"
+        "ptrace", "QEMU cannot start", warning=f"{error}; recorded by single-stepping"
     )
 
 

@@ -193,7 +193,7 @@ def parse_mmap_with_contents(blob: bytes) -> tuple[MmapEvent, bytes]:
     """
     end = blob.find(b"\0", _MMAP_HEADER.size)
     if end < 0:
-        raise InputError("the blob of a mapping is cut off", value=f"{len(blob)} bytes")
+        raise InputError("the data of a mapping is truncated", value=f"{len(blob)} bytes")
     path = os.fsdecode(blob[_MMAP_HEADER.size : end])
     pgoff, prot, flags, major, minor, inode, generation = _MMAP_HEADER.unpack_from(blob)
     mapping = MmapEvent(pgoff, prot, flags, major, minor, inode, generation, path)
@@ -215,11 +215,17 @@ def iterate_events(batch: EventBatch) -> Iterator[CaptureEvent]:
         blob = b""
         if known in KINDS_WITH_BLOB:
             if extra >= len(blobs):
-                raise InputError("the event's blob is not in its batch", offset=offset, value=extra)
+                raise InputError(
+                    "the data of the event is not in the batch of the event",
+                    offset=offset,
+                    value=extra,
+                )
             blob = blobs[extra]
         yield CaptureEvent(known, flags, length, tid, ip, target, clock, extra, blob)
     if whole != len(records):
-        raise InputError("an event is cut off", offset=whole, value=f"{len(records) - whole} bytes")
+        raise InputError(
+            "an event is truncated", offset=whole, value=f"{len(records) - whole} bytes"
+        )
 
 
 class EventLog:
@@ -283,7 +289,7 @@ class EventLog:
             size, count = struct.unpack("<II", reader.read_exactly(8))
             if size % EVENT_RECORD.size:
                 raise InputError(
-                    "the records' size is no multiple of 40",
+                    "the size of the records is not a multiple of 40",
                     source=str(path),
                     offset=reader.offset - 8,
                     value=size,
@@ -305,7 +311,7 @@ class _LogReader:
         left = len(self.data) - self.offset
         if size > left:
             raise InputError(
-                f"cut off: {size} bytes are missing from here, {left} are there",
+                f"truncated: {size} bytes should follow, but only {left} bytes do",
                 source=self.source,
                 offset=self.offset,
             )

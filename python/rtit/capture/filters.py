@@ -51,7 +51,9 @@ def parse_filters(
     for text in texts:
         found += _FilterParser(text, program).parse_filters()
     if len(found) > limit:
-        raise UsageError(f"{len(found)} address filters, but there are only {limit} ranges")
+        raise UsageError(
+            f"{len(found)} address filters, but the processor supports only {limit} ranges"
+        )
     return found
 
 
@@ -84,8 +86,8 @@ class _FilterParser:
         action = self._read_word(" \t\n,")
         if action == "start":
             raise UsageError(
-                "'start' is not possible with Intel PT: it has address ranges only, no single "
-                "address that turns tracing on; use 'filter' with the range to trace, or --start-at"
+                "Intel PT does not support 'start', only address ranges: use 'filter' with the "
+                "range to trace, or --start-at"
             )
         if action not in ("filter", "stop", "tracestop"):
             hint = difflib.get_close_matches(action, ["filter", "tracestop", "stop"], n=1)
@@ -99,12 +101,14 @@ class _FilterParser:
         file = self._read_word(" ,\t\n") if self._accept_character("@") else None
         if action == "stop" and size is None:
             raise self._syntax_error(
-                "'stop' at a single address is not possible with Intel PT: give a size"
+                "Intel PT does not support 'stop' at a single address: give a size"
             )
         path = self._resolve_path(file)
         offset, length = self._resolve_range(start, size, path)
         if length <= 0 or offset + length > _LIMIT:
-            raise self._syntax_error(f"a range from {offset:#x} of size {length:#x} is impossible")
+            raise self._syntax_error(
+                f"a range from {offset:#x} of size {length:#x} is not a valid address range"
+            )
         return AddressFilter("filter" if action == "filter" else "stop", path, offset, length)
 
     def _parse_range_end(self) -> _RangeEnd:
@@ -120,7 +124,7 @@ class _FilterParser:
         else:
             name, hash_, rest = self._read_word(" \t\n").partition("#")
             if name in ("", "/", "@"):
-                raise self._syntax_error("a number or the name of a function was expected")
+                raise self._syntax_error("expected a number or the name of a function")
             if hash_:
                 self._position -= len(rest) + 1
         self._skip_characters(" \t\n")
@@ -142,12 +146,14 @@ class _FilterParser:
         except ValueError:
             raise self._syntax_error(f"{text!r} is not a number: a leading 0 means octal") from None
         if value >= _LIMIT:
-            raise self._syntax_error(f"{text} does not fit 64 bits")
+            raise self._syntax_error(f"{text} does not fit in 64 bits")
         return value
 
     def _resolve_path(self, file: str | None) -> str:
         if file is None and self._program is None:
-            raise self._syntax_error("a file is needed: only user code can be filtered here")
+            raise self._syntax_error(
+                "a file name is missing: this filter can select only user code"
+            )
         path = file if file is not None else fspath(self._program or "")
         real = Path(path).resolve()
         if not real.is_file():
@@ -201,12 +207,12 @@ class _FilterParser:
         while self._position < len(self._text) and self._text[self._position] not in ends:
             self._position += 1
         if start == self._position:
-            raise self._syntax_error("the filter is not complete")
+            raise self._syntax_error("the filter is incomplete")
         return self._text[start : self._position]
 
     def _syntax_error(self, message: str) -> UsageError:
         return UsageError(
-            f"filter {self._text!r}, character {self._position}: {message}; form: {_SYNTAX}"
+            f"filter {self._text!r}, character {self._position}: {message}; syntax: {_SYNTAX}"
         )
 
 

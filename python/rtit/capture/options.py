@@ -100,7 +100,7 @@ class PtOptions:
         for term, (_, width) in TERMS.items():
             value = getattr(self, term)
             if not 0 <= value < 1 << width:
-                raise UsageError(f"{term} is 0 to {(1 << width) - 1}, not {value}")
+                raise UsageError(f"{term} must be from 0 to {(1 << width) - 1}, not {value}")
         if not (self.user or self.kernel):
             raise UsageError("an event must trace user mode, the kernel or both")
 
@@ -120,7 +120,9 @@ class PtOptions:
             raise UsageError(f"{text!r} is not an event: write {PMU}/terms/u, for example {PMU}//u")
         if match["pmu"] != PMU:
             hint = _suggest_term(match["pmu"], [PMU])
-            raise UsageError(f"unknown event {match['pmu']!r}{hint}; the event to record is {PMU}")
+            raise UsageError(
+                f"unknown event {match['pmu']!r}{hint}; the only event that rtit records is {PMU}"
+            )
         options = _default_pt_options(profile)
         pairs = list(_split_terms(match["terms"] or ""))
         for name, value in pairs:
@@ -139,7 +141,7 @@ class PtOptions:
         known = sum(((1 << width) - 1) << low for low, width in TERMS.values())
         if config & ~known:
             raise UsageError(
-                f"config {config:#x} has bits that no term names: {config & ~known:#x}"
+                f"config {config:#x} has bits that belong to no term: {config & ~known:#x}"
             )
         values = {term: config >> low & (1 << width) - 1 for term, (low, width) in TERMS.items()}
         return cls(**values, user=user, kernel=kernel)
@@ -225,8 +227,8 @@ def _parse_modifiers(text: str, event: str, *, user_only: bool) -> tuple[bool, b
     user, kernel = "u" in text or not text, "k" in text or not text
     if user_only and kernel:
         raise UsageError(
-            f"{event!r} includes the kernel, but only user mode can be recorded here: "
-            "end the event with /u"
+            f"{event!r} includes the kernel, but this back end records only user mode: end the "
+            "event with /u"
         )
     return user, kernel
 
@@ -255,13 +257,13 @@ def parse_frequency(text: str) -> int:
     """
     match = _FREQUENCY.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"a frequency is a number and kHz, MHz or GHz, not {text!r}")
+        raise UsageError(f"expected a frequency as a number with kHz, MHz or GHz, not {text!r}")
     whole, _, fraction = str(match[1]).partition(".")
     scale: int = 10 ** len(fraction)
     hertz, remainder = divmod(int(whole + fraction) * _UNITS[match[2].upper()], scale)
     if remainder or hertz % BUS_HZ or not 1 <= hertz // BUS_HZ <= 255:
         raise UsageError(
-            f"the core clock is a multiple of 100 MHz from 100 MHz to 25.5 GHz, not {text!r}"
+            f"the core clock must be a multiple of 100 MHz from 100 MHz to 25.5 GHz, not {text!r}"
         )
     return hertz
 
@@ -269,7 +271,7 @@ def parse_frequency(text: str) -> int:
 def parse_cpi(text: str) -> int:
     """Return the core cycles per instruction, a whole number from 1 to 1000. Raises UsageError."""
     if not re.fullmatch("[0-9]{1,4}", text.strip()) or not 1 <= int(text) <= _MAX_CPI:
-        raise UsageError(f"--cpi is a whole number from 1 to {_MAX_CPI}, not {text!r}")
+        raise UsageError(f"--cpi must be a whole number from 1 to {_MAX_CPI}, not {text!r}")
     return int(text)
 
 
@@ -286,7 +288,7 @@ def instructions_per_tick(model: TimeModel) -> int:
 def describe_time_model(model: TimeModel) -> str:
     """Return the text by which a recording describes its time."""
     nanoseconds = model.cpi * 10**9 / (model.core_ratio * model.bus_hz)
-    length = f"{nanoseconds:.4g} ns a retired instruction"
+    length = f"{nanoseconds:.4g} ns per retired instruction"
     if model == TimeModel():
         return f"modelled: {length}"
     core, tsc = (f"{hz / 10**9:g} GHz" for hz in (model.core_ratio * model.bus_hz, model.tsc_hz))

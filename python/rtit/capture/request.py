@@ -137,9 +137,13 @@ class RecordWindow:
         """Return warnings for the edges that were not reached; `passed`: how many were."""
         warnings = []
         if self.start is not None and passed < 1:
-            warnings.append(f"{self.start.text} (--start-at) was not reached: nothing is traced")
+            warnings.append(
+                f"{self.start.text} (--start-at) was not reached, so the trace is empty"
+            )
         elif self.stop is not None and passed < 2:
-            warnings.append(f"{self.stop.text} (--stop-at) was not reached: the trace has no end")
+            warnings.append(
+                f"{self.stop.text} (--stop-at) was not reached, so the trace ends with the program"
+            )
         return warnings
 
 
@@ -155,12 +159,14 @@ def parse_window(
     last = _parse_edge("--stop-at", stop, program) if stop is not None else None
     if first is not None and first.relative:
         raise UsageError(
-            f"--start-at {start}: +N counts from the start, so only --stop-at takes it"
+            f"--start-at {start}: +N counts from the start of tracing, so only --stop-at accepts +N"
         )
     if last is not None and last.path is None:
         least = first.count if first is not None and not last.relative else 0
         if last.count <= least:
-            raise UsageError(f"--stop-at {stop} leaves nothing to trace: it must be over {least}")
+            raise UsageError(
+                f"--stop-at {stop} leaves nothing to trace: N must be greater than {least}"
+            )
     return RecordWindow(first, last)
 
 
@@ -176,7 +182,7 @@ def _parse_edge(option: str, text: str, program: str | PathLike[str] | None) -> 
         name, at, file = text.strip(), "", ""
     if not name or name[0] in "+-0123456789":
         raise UsageError(
-            f"{option} {text}: neither a number of instructions nor a function (FUNCTION[@FILE])"
+            f"{option} {text}: expected a number of instructions or a function (FUNCTION[@FILE])"
         )
     from rtit.capture.filters import parse_filters
 
@@ -195,7 +201,7 @@ def _shorten_filter_error(error: UsageError) -> str:
     """Return the error without the filter's text and syntax."""
     text = str(error)
     if text.startswith("filter "):
-        text = text.partition(": ")[2].partition("; form: ")[0]
+        text = text.partition(": ")[2].partition("; syntax: ")[0]
     return text
 
 
@@ -212,10 +218,10 @@ def parse_size(text: str, what: str = "a size") -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{what} is a number and B, K, M or G, for example 4M, not {text!r}")
+        raise UsageError(f"{what} must be a number with B, K, M or G, such as 4M, not {text!r}")
     size = int(match[1], 16 if match[1][:2] in ("0x", "0X") else 10) * _UNITS[match[2].upper()]
     if not 0 < size < _MAX_SIZE:
-        raise UsageError(f"{what} is more than nothing and less than 4 EiB, not {text!r}")
+        raise UsageError(f"{what} must be more than 0 and less than 4 EiB, not {text!r}")
     return size
 
 
@@ -244,23 +250,25 @@ class SizeLimits:
     def check_limits(self, options: PtOptions) -> None:
         """Raise UsageError for limits that leave nothing to decode, and for both together."""
         if self.snapshot is not None and self.max_size is not None:
-            raise UsageError("--snapshot and --max-size exclude each other: a snapshot has a size")
+            raise UsageError(
+                "--snapshot and --max-size cannot be combined: --snapshot has its own size"
+            )
         if self.max_size is not None and self.max_size < _MIN_FILE_SIZE:
             raise UsageError(
-                f"--max-size {format_size(self.max_size)} is less than a recording without trace "
-                f"takes: {format_size(_MIN_FILE_SIZE)} at least"
+                f"--max-size {format_size(self.max_size)} is too small: a recording without "
+                f"packets takes at least {format_size(_MIN_FILE_SIZE)}"
             )
         if self.snapshot is None:
             return
         period = 1 << (options.psb_period + 11)
         if self.snapshot < period + _MAX_PSB_PERIOD:
             raise UsageError(
-                f"--snapshot {format_size(self.snapshot)} may hold no PSB to begin to decode at: "
-                f"one comes every {format_size(period)}, so take {format_size(2 * period)} or "
-                "a smaller psb_period"
+                f"--snapshot {format_size(self.snapshot)} may not contain a PSB, where decoding "
+                f"begins: the trace has a PSB every {format_size(period)}, so use "
+                f"{format_size(2 * period)} or a smaller psb_period"
             )
         if self.snapshot > _MAX_RING_SIZE:
-            raise UsageError(f"--snapshot keeps {format_size(_MAX_RING_SIZE)} a thread at most")
+            raise UsageError(f"--snapshot accepts at most {format_size(_MAX_RING_SIZE)} per thread")
 
 
 BACKENDS = ("auto", "qemu", "ptrace", "perf")
@@ -337,16 +345,18 @@ class RecordRequest:
             )
         if self.truth_form is not None and self.truth_form not in TRUTH_FORMS:
             raise UsageError(
-                f"unknown truth form {self.truth_form!r}; valid forms: {', '.join(TRUTH_FORMS)}"
+                f"unknown truth format {self.truth_form!r}; valid formats: {', '.join(TRUTH_FORMS)}"
             )
         check_distinct_files({"the recording": self.output, "--truth": self.truth})
         options = self._pt_options()
         of_perf = self.all_cpus or self.mmap_pages is not None or self.perf_options
         if self.backend != "perf" and of_perf:
-            raise UsageError("--all-cpus, --mmap-pages and --perf-option go with --backend perf")
+            raise UsageError("--all-cpus, --mmap-pages and --perf-option need --backend perf")
         for word in self.perf_options:
             if not word.startswith("-") or word in ("-", "--"):
-                raise UsageError(f"--perf-option takes an option with its value, not {word!r}")
+                raise UsageError(
+                    f"--perf-option needs an option together with its value, not {word!r}"
+                )
             if word.startswith(("-o", "--out")):
                 raise UsageError(f"--perf-option {word}: use -o to choose the output file")
         if self.qemu_env:
@@ -392,35 +402,36 @@ class RecordRequest:
 
     def _check_cpus(self) -> None:
         if not 0 < self.cpus <= _MAX_CPUS:
-            raise UsageError(f"--cpus is {self.cpus}: there are 1 to {_MAX_CPUS}")
+            raise UsageError(f"--cpus {self.cpus}: expected a number from 1 to {_MAX_CPUS}")
         if self.backend == "perf":
-            raise UsageError("--cpus is for a modelled machine, not for --backend perf")
+            raise UsageError("--cpus cannot be combined with --backend perf")
         if self.start_at or self.stop_at or (self.size_limits or SizeLimits()) != SizeLimits():
             raise UsageError(
-                "--cpus goes with none of --start-at, --stop-at, --snapshot and --max-size"
+                "--cpus cannot be combined with --start-at, --stop-at, --snapshot or --max-size"
             )
 
     def _check_qemu_env(self) -> None:
         if self.backend not in ("auto", "qemu"):
-            raise UsageError("--qemu-env goes with --backend qemu")
+            raise UsageError("--qemu-env needs --backend qemu")
         for entry in self.qemu_env:
             name, equals, _ = entry.partition("=")
             if not name.startswith("QEMU_") or "\0" in entry:
-                raise UsageError(f"--qemu-env takes QEMU_NAME=VALUE, not {entry!r}")
+                raise UsageError(f"--qemu-env needs QEMU_NAME=VALUE, not {entry!r}")
             if not equals and name not in os.environ:
-                raise UsageError(f"--qemu-env {name}: it is not set, and there is no value")
+                raise UsageError(
+                    f"--qemu-env {name}: the variable is not set in rtit's "
+                    "environment, and no value is given"
+                )
 
     def _check_attach_options(self) -> None:
         if self.argv:
             raise UsageError(
-                "--pid records what runs already: there is no program to start with it"
+                "--pid records running processes and cannot be combined with a program to run"
             )
         if self.start_at or self.stop_at:
-            raise UsageError(
-                "--start-at and --stop-at are for a program that rtit starts, not for --pid"
-            )
+            raise UsageError("--start-at and --stop-at cannot be combined with --pid")
         if not self.aslr:
-            raise UsageError("--no-aslr is for a program that is started, not for --pid")
+            raise UsageError("--no-aslr cannot be combined with --pid")
 
 
 def check_distinct_files(files: Mapping[str, Path | str | None]) -> None:
@@ -432,7 +443,7 @@ def check_distinct_files(files: Mapping[str, Path | str | None]) -> None:
         real = os.path.realpath(path)
         # A device or a pipe may serve several purposes.
         if real in known and (Path(real).is_file() or not Path(real).exists()):
-            raise UsageError(f"{known[real]} and {what} would be one file: {path}")
+            raise UsageError(f"{known[real]} and {what} would be the same file: {path}")
         known[real] = what
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
 EXIT_CODE = 3
-AMBIGUOUS = "it is unknown whether code ran before or after a switch of threads"
+AMBIGUOUS = "code near a thread switch may belong to either thread"
 
 
 class IncompleteReport:
@@ -74,7 +74,8 @@ class IncompleteReport:
         """Print what is missing at the end of the recording; return 0 if there are no gaps."""
         if not self._has_images and not self._trace.is_raw and self._trace.data.dropped_bytes:
             self.print_gap(
-                f"{self._trace.data.dropped_bytes:,} bytes are of more buffers than are kept"
+                f"{self._trace.data.dropped_bytes:,} bytes belong to buffers beyond the limit on "
+                "the number of buffers"
             )
         if self._trace.incomplete is not None:
             self.print_gap(f"{self._trace.path} is incomplete: {self._trace.incomplete}")

@@ -155,9 +155,9 @@ def _suggest_next_step(
         program = next(word for word in arguments.program if word != "--")
         return _similar_file(program, executable=True) if "/" in program else error.hint
     if isinstance(error, MissingRecordingError):
-        return "record one first:  rtit record -- PROGRAM"
+        return "make a recording first:  rtit record -- PROGRAM"
     if isinstance(error, NotPerfDataError) and "--raw" in parser.option_names():
-        return "for packets without perf.data use --raw"
+        return "to read raw PT, use --raw"
     if isinstance(error, UsageError):
         return error.hint or parser.usage_hint
     return error.hint

@@ -31,7 +31,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     def _split_lines(self, text: str, width: int) -> list[str]:
         import textwrap
 
-        return [part for line in text.splitlines() for part in textwrap.wrap(line, width)]
+        wrapper = textwrap.TextWrapper(width, break_on_hyphens=False)
+        return [part for line in text.splitlines() for part in wrapper.wrap(line)]
 
 
 class CommandParser(argparse.ArgumentParser):

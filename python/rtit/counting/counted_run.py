@@ -202,18 +202,19 @@ Range = tuple[str, int, int]
 """A name, the least count and the greatest."""
 
 _REASONS = {
-    "python": "python hashes with another seed each run: PYTHONHASHSEED=0 fixes it",
-    "perl": "perl hashes with another seed each run: PERL_HASH_SEED=0 fixes it",
-    "ruby": "ruby hashes with another seed each run",
-    "node": "node compiles and collects garbage in threads: --single-threaded keeps to one",
+    "python": "python uses a different hash seed in each run: PYTHONHASHSEED=0 fixes the seed",
+    "perl": "perl uses a different hash seed in each run: PERL_HASH_SEED=0 fixes the seed",
+    "ruby": "ruby uses a different hash seed in each run",
+    "node": "node compiles code and collects garbage in other threads: --single-threaded uses "
+    "only one thread",
 }
 _SHARED = (
-    "of threads the order is another each time, and so is how often they wait for each other: "
-    "taskset -c 0 helps, one thread more"
+    "threads run in a different order in each run, and wait for each other a different number of "
+    "times: taskset -c 0 helps, and using only one thread helps more"
 )
 _ANY = (
-    "what else may differ: the time and process numbers that a program prints or hashes, random "
-    "seeds, the files that it finds and their order, and the environment's size"
+    "other possible causes: times and process ids that the program prints or hashes, random "
+    "seeds, the files that the program finds and their order, and the size of the environment"
 )
 
 

@@ -157,7 +157,7 @@ def source_files(found: Coverage) -> list[SourceFile]:
         for path, rows in lines.by_file():
             by_path.setdefault(path, []).append(rows)
         if code.symbols.has_incomplete_lines or lines.is_truncated:
-            found.losses.append(f"{code.path}: lines of source, {TOO_MANY_LINES}")
+            found.losses.append(f"{code.path}: source lines: {TOO_MANY_LINES}")
             found.has_gaps = True
     return [SourceFile(path, by_path[path]) for path in sorted(by_path)]
 

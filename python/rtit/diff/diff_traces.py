@@ -155,7 +155,9 @@ def _compare_counts(
     difference.functions = list_changes(before.instructions, after.instructions)
     difference.calls = list_changes(before.calls, after.calls)
     if any(map(_has_address_filter, (*streams[0], *streams[1]))):
-        difference.too_deep.append("who called whom is not compared: an address filter hid callers")
+        difference.too_deep.append(
+            "rtit does not compare callers, because an address filter hid some callers"
+        )
     else:
         tree = CallTree()
         difference.contexts = tree.list_changes(

@@ -132,7 +132,7 @@ def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str
         ("instructions, by who called whom", found.contexts),
     ):
         yield from _format_changes(
-            f"{what}: in one alone", [each for each in changes if each.is_one_sided], top
+            f"{what}: only in one recording", [each for each in changes if each.is_one_sided], top
         )
         yield from _format_changes(what, [each for each in changes if not each.is_one_sided], top)
     yield from found.too_deep
@@ -163,7 +163,7 @@ def difference_json(found: Difference) -> dict[str, Any]:
 def _format_thread(thread: ThreadDifference, equal: str) -> Iterator[str]:
     if thread.left is None or thread.right is None:
         which, title = ("second", thread.right) if thread.left is None else ("first", thread.left)
-        yield f"{title}: in the {which} alone"
+        yield f"{title}: only in the {which} recording"
         return
     titles = thread.left if thread.left == thread.right else f"{thread.left}, {thread.right}"
     if thread.identical:
@@ -175,7 +175,7 @@ def _format_thread(thread: ThreadDifference, equal: str) -> Iterator[str]:
     if last is not None:
         source = f" ({last.source})" if last.source else ""
         position = f"after {thread.instructions:,} equal instructions, at {last.symbol}{source}"
-    yield f"{titles}: they part {position}: {last.assembly if last else ''}".rstrip(": ")
+    yield f"{titles}: the paths diverge {position}: {last.assembly if last else ''}".rstrip(": ")
     for line in _format_instructions(thread.before):
         yield f"    {line}"
     for mark, steps in zip("-+", thread.after, strict=True):
@@ -209,7 +209,8 @@ def _format_after_divergence(later: ComparisonAfterDivergence) -> Iterator[str]:
             f"{other:,} of the second are not, in {later.times:,} place{'s' * (later.times > 1)}"
         )
     if not later.whole:
-        yield "  compared no further: they do not meet again soon, or part too often"
+        yield "  not compared further: the paths do not become equal again soon, or diverge too "
+        "often"
     if later.times == 1:
         return
     for each in later.divergences[:_MAX_DIVERGENCES]:

@@ -70,8 +70,8 @@ class MatchedFiles:
     def _describe_comparison(self) -> str:
         named = len(self.common_functions)
         if not named:
-            return "no function has a name in both, nothing of them can be compared"
-        return f"compared by the {named:,} functions that have a name in both"
+            return "no function name occurs in both, so rtit cannot compare their functions"
+        return f"compared by the {named:,} functions whose names occur in both"
 
     @cached_property
     def common_functions(self) -> dict[str, int]:

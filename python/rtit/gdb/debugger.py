@@ -56,7 +56,8 @@ def find_gdb(command: str = "gdb") -> GdbCommand:
     path = shutil.which(name)
     if path is None:
         raise UnsupportedError(
-            f"{name} is not installed; --listen serves one that is elsewhere (Debian: gdb)"
+            f"{name} is not installed (Debian: gdb); with --listen, a gdb on another machine can "
+            "connect"
         )
     try:
         result = subprocess.run(

@@ -61,7 +61,7 @@ class GdbTarget:
         thread_streams = [each for each in streams if each.tid == tid]
         if not thread_streams:
             tids = ", ".join(map(str, dict.fromkeys(each.tid for each in streams)))
-            raise UsageError(f"there is no thread {tid}; there are {tids}")
+            raise UsageError(f"there is no thread {tid}; the threads are {tids}")
         self._crashes: dict[int, ProcessCrash] = {each.tid: each for each in crashes}
         self.pid, self.tid = thread_streams[-1].pid, tid
         self.threads: dict[int, list[Stream]] = {}

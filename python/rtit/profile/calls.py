@@ -197,8 +197,8 @@ def follow_calls(
     """
     if stream.needs_extraction:
         raise UnsupportedError(
-            f"{stream.title}: the kernel was traced, so that calls are those of all threads of the "
-            "CPU: without --tid, --pid and --comm"
+            f"{stream.title}: the kernel was traced, so rtit can follow calls only for all "
+            "threads of the CPU together: leave out --tid, --pid and --comm"
         )
     numbers = {(each.path, each.build_id): each.number for each in profile.binaries}
     regions = sorted(trace.images.mappings(stream.tid), key=lambda each: each.start)

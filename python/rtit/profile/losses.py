@@ -54,7 +54,7 @@ class ProfileLosses:
 
     def describe_call_losses(self) -> list[str]:
         """Return a sentence for each limit of calls that was exceeded."""
-        found, why = [], "their instructions are counted for a caller"
+        found, why = [], "their instructions count as instructions of a caller"
         if self.deep_calls:
             found.append(f"{self.deep_calls:,} calls are too deep or in too many contexts: {why}")
         if self.calls_beyond_pairs:
@@ -100,8 +100,8 @@ class ProfileLosses:
         found.extend(self.unknown_loops)
         if self.loop_instructions:
             found.append(
-                f"{self.loop_instructions:,} instructions of further iterations are in the total "
-                "of the thread and in no other count"
+                f"{self.loop_instructions:,} instructions of further loop iterations are in the "
+                "total of the thread, but in no other count"
             )
         if self.incomplete:
             found.append(f"incomplete: {self.incomplete}")

@@ -42,7 +42,7 @@ def instructions_by_function(binary: Binary) -> Iterator[tuple[tuple[str, str], 
     yield from zip(named, sums[order].tolist(), strict=True)
 
 
-TOO_MANY_LINES = "of which its DWARF has more than are read"
+TOO_MANY_LINES = "its DWARF has more lines than rtit reads"
 MAX_LINES = 1 << 19
 """Line table rows that are in memory at a time."""
 _MAX_CHUNKS = 32

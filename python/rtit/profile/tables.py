@@ -163,7 +163,7 @@ class Profile:
             matching = [each for each in self.binaries if name in (each.path, each.name)]
             if not matching:
                 known = ", ".join(each.name for each in self.binaries) or "none"
-                raise UsageError(f"no code ran in a file {name}; there is: {known}")
+                raise UsageError(f"no code ran in a file named {name}; code ran in: {known}")
             found.extend(matching)
         return found
 

@@ -169,7 +169,10 @@ class JitCodeLoader:
         if dump.incomplete is not None:
             self._report_problem(path, dump.incomplete)
         if not dump.in_ticks:
-            self._report_problem(path, "its times are not TSC ticks: its code is that of the end")
+            self._report_problem(
+                path,
+                "its times are not TSC ticks, so rtit uses the code from the end of the recording",
+            )
         # A function that moved is counted once for each address.
         if self._has_memory_for_dump(path, sum(dump.sizes), len(dump)) and len(dump):
             self._pending.append(_PendingJitDump(self._images, dump))

@@ -689,8 +689,8 @@ class Stream:
     def _require_one_call_stack(self) -> None:
         if self.needs_extraction:
             raise UnsupportedError(
-                f"{self.title}: the kernel was traced, so that calls are those of all threads of "
-                "the CPU"
+                f"{self.title}: the kernel was traced, so rtit cannot follow the calls of single "
+                "threads of the CPU"
             )
 
     def instructions_by_function(self, symbols: Symbols) -> Iterator[tuple[str, str, int]]:

@@ -230,7 +230,7 @@ def _detailed_chunks(
     """
     if "ipc" in fields and (selection.ranges or selection.functions or selection.indexes):
         raise UsageError(
-            "ipc counts all instructions: it goes without --function, --range and --index"
+            "ipc counts all instructions and cannot be combined with --function, --range or --index"
         )
     if not merge:
         return _join_lines(

@@ -86,13 +86,16 @@ def verify_threads(
         if thread_streams:
             verdicts.append(_verdict_of_thread(tid, pid, outcome, thread_streams))
         elif not outcome["identical"]:
-            reason = f"the recording has no trace of it, the truth {instructions:,} instructions"
+            reason = (
+                "the recording has no trace of this thread, but the truth file has "
+                f"{instructions:,} instructions"
+            )
             verdicts.append(ThreadVerdict(tid, pid, False, 0, 0, reason))
         for stream in thread_streams:
             stream.discard_decoder()
     for tid, thread_streams in streams.items():
         if any(stream.counts().instructions for stream in thread_streams):
-            reason = "the truth has no such thread"
+            reason = "the truth file has no such thread"
             verdicts.append(ThreadVerdict(tid, thread_streams[0].pid, False, 0, 0, reason))
     return verdicts
 
@@ -123,7 +126,9 @@ def _choose_thread(threads: list[_TruthThread], tid: int | None) -> _TruthThread
     if len(found) == 1:
         return found[0]
     names = ", ".join(str(each[0]) for each in threads)
-    raise UsageError(f"the truth has the threads {names}: --tid names the thread of the packets")
+    raise UsageError(
+        f"the truth file has the threads {names}: use --tid to name the thread of the packets"
+    )
 
 
 def verify_snapshots(
@@ -161,7 +166,7 @@ def verify_snapshots(
                 verdicts.append(_verdict_of_thread(tid, pid, outcome, [stream], "a part"))
             stream.discard_decoder()
     for tid, streams in by_thread.items():
-        reason = "the truth has no such thread"
+        reason = "the truth file has no such thread"
         verdicts.append(ThreadVerdict(tid, streams[0].pid, False, 0, 0, reason))
     return verdicts
 
@@ -186,8 +191,8 @@ def _verdict_of_thread(
             first, last = instructions >> 20, until - 1 >> 20
             windows = f"window {first}" if first == last else f"windows {first} and {last}"
             reason += (
-                f"; that is in {windows} of 2^20 instructions, and only a truth recorded with "
-                "--truth-format runs shows where"
+                f"; the difference is in {windows} of 2^20 instructions; a truth file recorded "
+                "with --truth-format runs shows the exact place"
             )
         if lost is not None:
             reason += f"; {lost}"

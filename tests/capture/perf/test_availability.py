@@ -38,7 +38,7 @@ def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (
             {"vendor_id": "AuthenticAMD", "model name": "AMD EPYC"},
-            ["AMD EPYC", "no Intel processor"],
+            ["AMD EPYC", "not an Intel processor"],
         ),
         ({"flags": "fpu hypervisor intel_pt"}, ["virtual machine", "pt_mode=1"]),
         ({"flags": "fpu vme"}, ["older than Broadwell", "BIOS"]),
@@ -58,7 +58,7 @@ def test_missing_pmu_names_the_cause(
 def test_missing_sysfs_is_reported(machine: MachineFactory) -> None:
     root = machine(pmu=False)
     (root / PMUS).rmdir()
-    assert "cannot be seen" in str(reason_for_no_hardware())
+    assert "is not visible" in str(reason_for_no_hardware())
 
 
 def test_missing_perf_names_the_packages(
@@ -74,7 +74,7 @@ def test_broken_perf_is_reported(machine: MachineFactory, perf: Path) -> None:
     perf.write_text("#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0-49 >&2\nexit 2\n")
     answer = str(find_perf())
     assert "not found for kernel 6.8.0-49" in answer
-    assert "install the one" in answer
+    assert "install the perf of the running kernel" in answer
 
 
 # documented in the kernel: Documentation/admin-guide/sysctl/kernel.rst; 3 and 4 are Debian's and
@@ -142,7 +142,7 @@ def test_kernel_limits_are_those_of_sysctl_and_capabilities(machine: MachineFact
     """
     machine()
     (line,) = describe_kernel_limits()
-    assert "516 KB a CPU (perf_event_mlock_kb) and 8,192 KB more" in line
+    assert "516 KB per CPU (perf_event_mlock_kb), plus 8,192 KB" in line
     for free in ({"paranoid": "-1"}, {"capabilities": 1 << 14}, {"memlock": "unlimited"}):
         machine(**free)
         assert describe_kernel_limits() == []
@@ -186,7 +186,7 @@ def test_doctor_reports_hardware(
     assert lines["record --backend perf"].startswith(f"yes  {perf} 6.1.192")
     assert "only root may trace the kernel" in lines["record --backend perf"]
     assert "not been tested on PT hardware" in lines["record --backend perf"]
-    assert "8,192 KB more in all (ulimit -l)" in lines["record --backend perf"]
+    assert "8,192 KB in total (ulimit -l)" in lines["record --backend perf"]
     machine(paranoid="4")
     assert main(["doctor"]) == 0
     assert "record --backend perf  -    not available: perf_event_paranoid is 4" in (

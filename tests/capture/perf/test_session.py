@@ -162,7 +162,7 @@ def test_summary_has_no_instruction_count(perf: Path, capfd: pytest.CaptureFixtu
     assert said.out == "hello\n"
     line = said.err.splitlines()[-1]
     assert line.startswith(
-        f"[ rtit record: {size + -size % 8:,} bytes of PT in perf.data; perf: as asked"
+        f"[ rtit record: {size + -size % 8:,} bytes of PT in perf.data; perf: as requested"
     )
     found = json.loads(Path("summary").read_text())
     assert found["backend"] == "perf"
@@ -291,7 +291,7 @@ def test_options_of_software_units_are_rejected(
 
 def test_hardware_options_need_the_perf_back_end() -> None:
     for options in ({"all_cpus": True}, {"mmap_pages": "8"}, {"perf_options": ["-z"]}):
-        with pytest.raises(UsageError, match="go with --backend perf"):
+        with pytest.raises(UsageError, match="need --backend perf"):
             RecordRequest(["/bin/true"], **options)
     with pytest.raises(UsageError, match="includes the kernel"):
         RecordRequest(["/bin/true"], event="intel_pt//")

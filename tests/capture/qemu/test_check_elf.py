@@ -20,5 +20,5 @@ def test_program_headers_beyond_end_of_file_are_reported_truncated(
     head += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, offset, 0, 0, 64, 56, 1, 0, 0, 0)
     path = tmp_path / "program"
     path.write_bytes(head.ljust(120, b"\0"))
-    with path.open("rb") as file, pytest.raises(RecordError, match="headers are cut off"):
+    with path.open("rb") as file, pytest.raises(RecordError, match="headers are truncated"):
         check_elf("program", file)

@@ -62,4 +62,4 @@ def test_reject_connection_without_reserve_sleeps(monkeypatch: pytest.MonkeyPatc
 def test_processes_beyond_the_hard_limit_are_ended_with_a_warning(tmp_path: Path) -> None:
     ended = stat(tmp_path, FEW, FEW)
     assert ended.stdout.split()[-1] == str(FEW)
-    assert "too many processes at once" in ended.stderr
+    assert "too many processes at the same time" in ended.stderr

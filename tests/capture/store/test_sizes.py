@@ -25,4 +25,4 @@ BAD = ["", "K", "-1", "1.5M", "4MB", "1T", "0", "0K", str(1 << 62), "9e9"]
 def test_parse_size_rejects_malformed_text(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_size(text, "--snapshot")
-    assert str(error.value).startswith("--snapshot is ")
+    assert str(error.value).startswith("--snapshot must be ")

@@ -96,9 +96,9 @@ def find_perf(*, kernel: bool = False, all_cpus: bool = False) -> PerfInstallati
     version = result.stdout.partition("perf version")[2].strip()
     if result.returncode or not version:
         message = (
-            result.stderr.strip() or result.stdout.strip() or "it says nothing"
+            result.stderr.strip() or result.stdout.strip() or "no error message"
         ).splitlines()[0]
-        return f"{perf} does not work ({message}); install the one of the kernel that runs"
+        return f"{perf} does not work ({message}); install the perf of the running kernel"
     problem = reason_for_no_permission(kernel=kernel, all_cpus=all_cpus)
     return problem or PerfInstallation(Path(perf), version.splitlines()[0], pmu_profile())
 
@@ -106,7 +106,7 @@ def find_perf(*, kernel: bool = False, all_cpus: bool = False) -> PerfInstallati
 def reason_for_no_hardware() -> str | None:
     """Return why the kernel offers no PT, and the remedy; None if it does."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"PT hardware is looked for by Linux on x86-64, not by {sys.platform} on " + (
+        return f"rtit uses PT hardware only with Linux on x86-64, not with {sys.platform} on " + (
             platform.machine() or "an unknown machine"
         )
     if (ROOT / PMU).is_dir():
@@ -115,20 +115,23 @@ def reason_for_no_hardware() -> str | None:
     name = fields.get("model name", "unknown processor")
     flags = fields.get("flags", "").split()
     if fields.get("vendor_id") != "GenuineIntel":
-        return f"{name} is no Intel processor, and no other has PT"
+        return f"{name} is not an Intel processor, and only Intel processors have PT"
     if "hypervisor" in flags:
         return (
-            f"this virtual machine ({name}) has no PT; rented bare-metal machines have it, and "
-            "KVM guests with -cpu host on a host that loads kvm_intel with pt_mode=1"
+            f"this virtual machine ({name}) has no PT; bare-metal machines have PT, and so have "
+            "KVM guests with -cpu host if the host loads kvm_intel with pt_mode=1"
         )
     if "intel_pt" not in flags:
         return (
-            f"{name} does not say that it has PT: it is older than Broadwell, or the firmware "
-            "switched it off (look for Processor Trace in the BIOS setup)"
+            f"{name} does not report PT: the processor is older than Broadwell, or the firmware "
+            "has disabled PT (look for Processor Trace in the BIOS setup)"
         )
     if not (ROOT / PMUS).is_dir():
-        return f"{name} has PT, but /{PMUS} cannot be seen: a container without /sys?"
-    return f"{name} has PT, but the kernel offers no /{PMU}: Linux 4.2 and newer have it"
+        return f"{name} has PT, but /{PMUS} is not visible (is this a container without /sys?)"
+    return (
+        f"{name} has PT, but the kernel does not provide /{PMU}; Linux 4.2 and newer provide "
+        "this directory"
+    )
 
 
 def reason_for_no_permission(*, kernel: bool = False, all_cpus: bool = False) -> str | None:
@@ -172,8 +175,8 @@ def _describe_aux_buffer_limit() -> str | None:
     if per_cpu is None or locked is None:
         return None
     return (
-        f"buffers may take {per_cpu:,} KB a CPU (perf_event_mlock_kb) and {locked // 1024:,} KB "
-        "more in all (ulimit -l): for larger ones run as root, or raise these"
+        f"buffers may take {per_cpu:,} KB per CPU (perf_event_mlock_kb), plus {locked // 1024:,} "
+        "KB in total (ulimit -l); for larger buffers, run as root or raise these limits"
     )
 
 
@@ -186,8 +189,8 @@ def _warn_of_hidden_kernel_addresses() -> str | None:
     if not restrict or (restrict == 1 and _has_any_capability(_CAP_SYSLOG)):
         return None
     return (
-        f"kptr_restrict is {restrict}: kernel code has no names; "
-        "`sudo sysctl kernel.kptr_restrict=0` shows them"
+        f"kptr_restrict is {restrict}, so kernel functions have no names; `sudo sysctl "
+        "kernel.kptr_restrict=0` makes the names available"
     )
 
 

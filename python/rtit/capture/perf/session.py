@@ -95,7 +95,9 @@ class PerfSession(RecordingSession):
             instructions=0,
             threads=0,
             pt_bytes=size,
-            warnings=() if size else ("perf recorded no trace: nothing ran while it was on",),
+            warnings=()
+            if size
+            else ("perf recorded no trace, because no traced code ran during the recording",),
             ending=None if attached else ExitStatus(wait_status, of_process=True),
             partial=bool(plan.filters) or plan.size_limits != type(plan.size_limits)(),
             counted=False,
@@ -149,8 +151,8 @@ def check_perf_request(request: RecordRequest) -> None:
     for option, value in unsupported.items():
         if value:
             raise UsageError(
-                f"the perf back end records by hardware: {option} is for the others, which run the "
-                "program step by step"
+                f"the perf back end records with PT hardware and does not support {option}; the "
+                "other back ends do"
             )
 
 

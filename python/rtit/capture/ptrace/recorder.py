@@ -384,7 +384,8 @@ class PtraceRecorder(RecordingWriter):
         if self._lacks_time:
             self._lacks_time = False
             self.totals.warnings.append(
-                f"{event}, but tsc=0 leaves the trace without time: it cannot be decoded exactly"
+                f"{event}, but with tsc=0 the trace has no times, so the trace cannot be decoded "
+                "exactly"
             )
 
     def _make_process(self) -> _TracedProcess:

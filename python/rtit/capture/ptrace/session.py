@@ -58,12 +58,12 @@ class TracerStats(TypedDict):
 def check_attachable_processes(pids: Sequence[int]) -> None:
     """Raise the error that `PtraceTracer.attach` would raise, without attaching."""
     if len(pids) > _MAX_PROCESSES:
-        raise UsageError(f"more than {_MAX_PROCESSES} process numbers")
+        raise UsageError(f"more than {_MAX_PROCESSES} process ids")
     for pid in pids:
         if not 0 < pid < 1 << 31:
-            raise UsageError(f"not a process number: {pid}")
+            raise UsageError(f"not a process id: {pid}")
     if not pids:
-        raise UsageError("a list of process numbers is needed, not an empty one")
+        raise UsageError("the list of process ids is empty")
     native_tracer_module().check_processes(list(pids))
 
 

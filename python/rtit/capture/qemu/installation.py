@@ -174,8 +174,8 @@ class QemuSearch:
             return QemuInstallation(Path(self._qemu), number, self._plugin)
         reason = (output.strip().splitlines() or ["no output"])[0]
         return (
-            f"{self._qemu} {number} does not load the plugin ({reason}); "
-            "this needs a dynamically linked QEMU, configured with --enable-plugins"
+            f"{self._qemu} {number} does not load the plugin ({reason}); rtit needs a dynamically "
+            "linked QEMU that was configured with --enable-plugins"
         )
 
     def _start_probe(self, *command: str) -> None:

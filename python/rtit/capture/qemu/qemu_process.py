@@ -374,10 +374,11 @@ def check_elf(program: str, file: BinaryIO) -> None:
     file.seek(0)
     head = file.read(64)
     if len(head) < 64:
-        raise RecordError(f"{program} cannot be executed: its ELF header is cut off", 126)
+        raise RecordError(f"{program} cannot be executed: its ELF header is truncated", 126)
     if head[4:5] != b"\2" or head[18:20] != _MACHINE_X86_64.to_bytes(2, "little"):
         raise QemuStartError(
-            f"{program} is not a 64-bit x86-64 program, and the QEMU back end runs no other"
+            f"{program} is not a 64-bit x86-64 program, and the QEMU back end runs only such "
+            "programs"
         )
     kind = struct.unpack_from("<H", head, 16)[0]
     offset = struct.unpack_from("<Q", head, 32)[0]
@@ -386,7 +387,7 @@ def check_elf(program: str, file: BinaryIO) -> None:
         raise RecordError(f"{program} cannot be executed: it is an ELF file, not a program", 126)
     segments = _read_exactly(file, offset, count * _PROGRAM_HEADER)
     if segments is None:
-        raise RecordError(f"{program} cannot be executed: its program headers are cut off", 126)
+        raise RecordError(f"{program} cannot be executed: its program headers are truncated", 126)
     for segment in struct.iter_unpack("<IIQQQQQQ", segments):
         kind, _, at, _, _, length, _, _ = segment
         if kind != _PT_INTERP:
@@ -428,7 +429,7 @@ def resolve_interpreter(
             if is_interpreter and not (path.is_file() and os.access(path, os.X_OK)):
                 raise RecordError(
                     f"{requested}: cannot be executed: its interpreter {program} does not exist "
-                    "or is no program",
+                    "or is not a program",
                     126,
                 )
             with path.open("rb") as file:

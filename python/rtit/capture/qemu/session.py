@@ -203,7 +203,10 @@ class QemuSession(TraceUnitSession):
     def _reject_connection(self, error: OSError) -> None:
         """Close the next connection: its process waits for a reply, gets none, and ends."""
         self._open_files.reject_connection(self._listener)
-        warning = f"too many processes at once, those beyond were ended: {error.strerror}"
+        warning = (
+            "too many processes at the same time; rtit ended all further processes: "
+            f"{error.strerror}"
+        )
         if warning not in self._sink.totals.warnings:
             self._sink.totals.warnings.append(warning)
 

@@ -34,9 +34,9 @@ def start_qemu(
     installation = qemu_for_request(request, installation)
     plan = request.plan_recording()
     if plan.options.rtit_ctl & _UNSUPPORTED:
-        raise UsageError("event tracing (the term event) needs the ptrace back end")
+        raise UsageError("event tracing (the term 'event') needs the ptrace back end")
     if plan.window and truth_by_instruction:
-        raise UsageError("a start or stop needs a truth by blocks")
+        raise UsageError("--start-at and --stop-at do not work with truth_by_instruction")
     guest = GuestProgram.from_request(request)
     mode = "none" if request.truth is None else "instructions" if truth_by_instruction else "blocks"
     settings = plugin_settings(
@@ -68,7 +68,7 @@ def _begin_session(
     with replace_output_file(plan.path):
         writer = open_writer(
             plan,
-            time=f"{describe_time_model(plan.time)}, a clock a thread",
+            time=f"{describe_time_model(plan.time)}, one clock for each thread",
             backend=f"qemu-user {installation.version}",
         )
         sink = QemuRecordingSink(writer, plan.request.truth, plan.size_limits, plan.time)

@@ -186,7 +186,7 @@ class RecordingWriter:
                 )
             for path in dict.fromkeys(deleted_files.lost_paths):
                 self.totals.warnings.append(
-                    f"{path} was deleted or changed while it ran: its code is not known"
+                    f"{path} was deleted or changed during the recording, so its code is not known"
                 )
         finally:
             deleted_files.close()

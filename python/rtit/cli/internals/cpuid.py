@@ -52,14 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
     profile = find_profile(arguments.profile) if arguments.profile else None
     asked, given = _split_leaf_and_values(arguments.words)
     if given and profile is not None:
-        raise UsageError("give values to decode, or --profile, not both")
+        raise UsageError("give register values or --profile, not both")
     if not given and profile is None:
         raise UsageError(
-            "nothing to decode: give --profile NAME, or a leaf with values",
+            "nothing to explain: give --profile NAME, or a leaf with register values",
             hint="example: rtit cpuid 14H 0 EBX=15",
         )
     if given and asked is None:
-        raise UsageError("values belong to a leaf", hint="example: rtit cpuid 14H 0 EBX=15")
+        raise UsageError("register values need a leaf", hint="example: rtit cpuid 14H 0 EBX=15")
     keys = [asked] if asked is not None else list(LEAVES)
     answers = {key: profile.cpuid(*key) if profile else Leaf(**given) for key in keys}
     outputs = tuple(given) if given else _OUTPUTS
@@ -117,7 +117,7 @@ def _split_leaf_and_values(words: list[str]) -> tuple[tuple[int, int] | None, di
     if leaf is None or leaf not in {key[0] for key in LEAVES}:
         raise UsageError(f"no leaf {plain[0]!r} describes PT; valid: {_list_known_leaves(leaf)}")
     if len(plain) > 2:
-        raise UsageError(f"one leaf and one sub-leaf at most, not {' '.join(plain)}")
+        raise UsageError(f"expected at most one leaf and one sub-leaf, not {' '.join(plain)}")
     subleaf = parse_value(plain[1], width=32) if len(plain) == 2 else 0
     if (leaf, subleaf) not in LEAVES:
         known = ", ".join(str(key[1]) for key in LEAVES if key[0] == leaf)

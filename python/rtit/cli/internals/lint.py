@@ -102,7 +102,7 @@ def _parse_rule_names(texts: list[str], known: set[str]) -> set[str]:
     names = {name for text in texts for name in text.split(",")}
     if unknown := sorted(names - known):
         raise UsageError(
-            f"--ignore: unknown rule {unknown[0]!r}", hint="rtit lint --rules lists them"
+            f"--ignore: unknown rule {unknown[0]!r}", hint="rtit lint --rules lists the rules"
         )
     return names
 

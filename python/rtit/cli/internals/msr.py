@@ -47,7 +47,8 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit msr [options] REGISTER [VALUE...]"
     parser.description = (
-        "Explain the value of a PT control register (MSR), and check whether software may write it."
+        "Explain the value of a PT control register (MSR). With --profile, check a write of this "
+        "value."
     )
     parser.epilog = _EPILOG
     group = parser.add_argument_group()
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     if profile is None and (arguments.current or arguments.vmx or arguments.tracing):
         raise UsageError("--current, --vmx and --tracing need --profile")
     if arguments.tracing and register is CTL:
-        raise UsageError("--tracing is for the other registers; for CTL give --current")
+        raise UsageError("--tracing does not apply to IA32_RTIT_CTL: give --current instead")
     value = _parse_register_value(register, arguments.value)
     result = None
     if profile is not None:
@@ -172,17 +173,19 @@ def _print_register_fields(
     if hidden := [row.name for row in rows if row not in shown]:
         output.print_line(f"  0: {', '.join(hidden)}")
     if reserved := value & register.reserved_mask:
-        output.print_line(f"  reserved, yet set: {format_set_bits(reserved)} ({reserved:#x})")
+        output.print_line(
+            f"  reserved bits that are set: {format_set_bits(reserved)} ({reserved:#x})"
+        )
 
 
 def _show_result(result: WriteResult) -> None:
     name = result.profile.name
     if result.faults:
-        output.print_line(f"on {name} WRMSR faults, #GP(0):")
+        output.print_line(f"on {name}, WRMSR faults with #GP(0):")
         for reason in result.faults:
             output.print_line(f"  {reason}")
         return
-    output.print_line(f"on {name} WRMSR is legal; the MSR is then {result.after:#x}")
+    output.print_line(f"on {name}, WRMSR is legal; the new value of the MSR is {result.after:#x}")
     for field, before, after in result.changes:
         output.print_line(f"  {field}: {before:#x} -> {after:#x}")
 

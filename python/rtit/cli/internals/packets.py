@@ -41,7 +41,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the packets; return 3 if some bytes are no packet, or the file was cut."""
     if arguments.timing and arguments.raw is not None and options.is_raw_file_piped(arguments.raw):
-        raise UsageError("--timing reads the packets twice: with --raw it needs a file, not a pipe")
+        raise UsageError("--timing reads the packets twice, so --raw must name a file, not a pipe")
     with options.open_trace(arguments) as trace:
         gaps = IncompleteReport("packets", trace)
         streams = options.parse_selection(arguments).select_streams(trace.streams)

@@ -29,7 +29,8 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit scenario [options] [FILE...]"
     parser.description = (
-        "Run scenarios. A scenario is a list of events and of the packets that they must produce."
+        "Run scenarios. A scenario is a list of events, with the packets that each event must "
+        "produce."
     )
     parser.epilog = _EPILOG
     parser.add_argument_group().add_argument(
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not paths:
         raise UsageError("no scenario given", hint="rtit scenario --list shows the names")
     if arguments.raw and (arguments.list or len(paths) > 1):
-        raise UsageError("--raw writes the bytes of one scenario: give one FILE")
+        raise UsageError("--raw writes the packets of one scenario: give only one FILE")
     return (
         _print_scenario_titles(paths, arguments)
         if arguments.list

@@ -68,14 +68,17 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--min-share",
         "PERCENT",
-        "Leave out functions that executed less than PERCENT of the instructions, callees "
-        "included (default: 1 for the tree, 0.1 for a flame graph)",
+        "Leave out functions whose calls took less than PERCENT %% of the instructions "
+        "(default: 1 for the tree, 0.1 for a flame graph)",
     )
     formats = group.add_mutually_exclusive_group()
     for option, text in (
         ("--flamegraph", "Write a flame graph: one SVG file with zoom and search"),
         ("--folded", "Write folded stacks, which flame graph tools read"),
-        ("--speedscope", "Write a file for https://www.speedscope.app, with a profile of each thread"),
+        (
+            "--speedscope",
+            "Write a file for https://www.speedscope.app, with a profile of each thread",
+        ),
         ("--json", "Write one JSON object with all nodes"),
     ):
         options.add_flag_option(formats, option, text)
@@ -197,7 +200,7 @@ def _parse_share(text: str) -> float:
     except ValueError:
         share = -1
     if not 0 <= share <= 100:
-        raise UsageError(f"--min-share: not a percentage from 0 to 100: {text!r}")
+        raise UsageError(f"--min-share {text}: expected a percentage from 0 to 100")
     return share / 100
 
 
@@ -222,9 +225,9 @@ def _note_lines(tree: CallTree) -> Iterator[str]:
         "(--min-share, --max-depth)"
     )
     if statistics.unknown:
-        yield f"{statistics.unknown:,} transfers led to a stack that the trace does not identify"
+        yield f"{statistics.unknown:,} branches led to a call stack that rtit cannot identify"
     if statistics.calls_without_node:
         yield (
             f"{statistics.calls_without_node:,} calls were beyond the memory limits; their "
-            "instructions count for a caller"
+            "instructions count as instructions of a caller"
         )

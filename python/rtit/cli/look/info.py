@@ -35,7 +35,7 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--at",
         "TIME",
-        "Convert this time between TSC and perf's clock, and show nothing else. TIME is a TSC "
+        "Only convert TIME from TSC to perf's clock, or from perf's clock to TSC. TIME is a TSC "
         "value, or a time of perf's clock such as 5ns or 1.5s",
     )
     options.add_json_option(group, "Print one JSON object")
@@ -67,7 +67,7 @@ def _print_converted_time(trace: Trace, text: str, *, as_json: bool) -> None:
 
     clock = trace.clock
     if clock is None:
-        raise UnsupportedError(f"{trace.path} does not say how TSC and perf's clock convert")
+        raise UnsupportedError(f"{trace.path} has no conversion between TSC and perf's clock")
     tsc, nanoseconds = _parse_tsc_or_nanoseconds(text, clock)
     if as_json:
         output.write_json({"tsc": tsc, "nanoseconds": nanoseconds})
@@ -94,7 +94,7 @@ def _parse_tsc_or_nanoseconds(text: str, clock: TimeConversion) -> tuple[int, in
             f"--at {text}: expected a TSC value, or a time such as 5ns or 1.5s"
         ) from None
     if not all(0 <= each < 1 << 64 for each in found):
-        raise UsageError(f"--at {text}: a time has 64 bits")
+        raise UsageError(f"--at {text}: a time must fit in 64 bits")
     return found
 
 

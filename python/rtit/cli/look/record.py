@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LARGE = 1 << 30
 """Bytes of PT from which a recording counts as large."""
 _HINTS = {
-    "ptrace": " (single steps: QEMU, or a static or smaller program, is quicker)",
+    "ptrace": " (single-stepping is slow; QEMU is faster)",
     "qemu": "",
     "perf": "",
 }
@@ -66,7 +66,7 @@ class RecordingProgress:
         threads = sum(len(list(Path(f"/proc/{pid}/task").glob("*"))) for pid in pids)
         output.print_line(
             f"rtit record: attached to {', '.join(map(str, pids))} ({threads} "
-            f"thread{'s' * (threads != 1)}), Ctrl-C ends the recording",
+            f"thread{'s' * (threads != 1)}); Ctrl-C ends the recording",
             to=self._stream,
         )
 
@@ -93,7 +93,7 @@ class RecordingProgress:
         if stopped == STOPPED_BY_FULL_DISK and not self._warned_of_disk:
             self._warned_of_disk = True
             self._line.erase_text()
-            text = "rtit record: warning: the disk is nearly full: recording has stopped"
+            text = "rtit record: warning: the disk is nearly full, so recording has stopped"
             output.print_line(text, to=self._stream)
 
     def _warn_of_size(self, size: int) -> None:
@@ -105,7 +105,7 @@ class RecordingProgress:
             self._line.erase_text()
             output.print_line(
                 f"rtit record: warning: {size / 1e9:.1f} GB so far, {rate / 1e6:.1f} MB more each "
-                "second; --max-size and --snapshot bound that",
+                "second; --max-size and --snapshot limit the size",
                 to=self._stream,
             )
 
@@ -118,7 +118,7 @@ class RecordingProgress:
         if self._quiet:
             return
         if recording.stopped is not None:
-            text = f"[ rtit record: stopped {recording.stopped}; the program ran on ]"
+            text = f"[ rtit record: recording stopped {recording.stopped}; the program continued ]"
             output.print_line(text, to=self._stream)
         output.print_line(summary_line(recording, self._choice), to=self._stream)
 

@@ -102,7 +102,7 @@ def _print_warnings(trace: Trace, found: RecordingStatistics) -> None:
     """Print, before all figures, what limits them, and the remedy."""
     if trace.incomplete:
         output.print_line(f"warning: the recording is incomplete: {trace.incomplete}")
-        output.print_line(f"  decoding what is there (exit code {EXIT_CODE})")
+        output.print_line(f"  rtit decodes the existing part (exit code {EXIT_CODE})")
     total = sum(each.pt_bytes for each in found.streams)
     lost = total - sum(each.exact_bytes for each in found.streams)
     problems = trace.image_problems
@@ -118,7 +118,7 @@ def _print_warnings(trace: Trace, found: RecordingStatistics) -> None:
         f"({reason})"
     )
     command = f"rtit report --map {path}=PATH {shlex.quote(trace.path)}"
-    output.print_line(f"  say where it is:  {command}")
+    output.print_line(f"  to name the file:  {command}")
 
 
 def _print_report_head(
@@ -215,8 +215,8 @@ def _print_problems(trace: Trace, found: RecordingStatistics) -> None:
         )
         if each.unattributed:
             output.print_line(
-                f"{each.title}: {each.unattributed:,} instructions of further iterations "
-                "are in the total and in no function"
+                f"{each.title}: {each.unattributed:,} instructions of further loop iterations are "
+                "in the total, but in no function"
             )
     if found.streams and not found.has_gaps:
         whole = sum(each.pt_bytes for each in found.streams)

@@ -105,7 +105,7 @@ def _select_files_by_name(found: Coverage, names: list[str]) -> list[FileCoverag
     for name in names:
         if not any(name in (each.path, Path(each.path).name) for each in found.files):
             known = ", ".join(Path(each.path).name for each in found.files) or "none"
-            raise UsageError(f"no code ran in a file {name}; there is: {known}")
+            raise UsageError(f"no code ran in a file named {name}; code ran in: {known}")
     wanted = {*names} or found.programs
     return [each for each in found.files if wanted & {each.path, Path(each.path).name}]
 

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.diff.difference import difference_json, format_difference
 
     if arguments.context < 1:
-        raise UsageError(f"--context {arguments.context}: expected a number from 1 on")
+        raise UsageError(f"--context {arguments.context}: expected a number greater than 0")
     matched: set[str] = set()
     with ExitStack() as stack:
         left, right = (

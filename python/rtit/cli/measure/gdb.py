@@ -85,7 +85,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start gdb, or wait for it."""
     if arguments.last < 1:
-        raise UsageError(f"--last {arguments.last}: expected a number from 1 on")
+        raise UsageError(f"--last {arguments.last}: expected a number greater than 0")
     if arguments.listen is not None and (arguments.ex or arguments.batch):
         raise UsageError("--listen does not start gdb and cannot be combined with --ex or --batch")
     from rtit.gdb.debugger import find_gdb

@@ -192,12 +192,10 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
     for each in binaries:
         if not len(each.symbols.offsets):
             output.print_error(
-                "profile", f"{each.name} has no symbols: its functions are not known"
+                "profile", f"{each.name} has no symbols, so its functions are unknown"
             )
         if each.symbols.has_incomplete_lines:
-            output.print_error(
-                "profile", f"missing: lines of source of {each.name}, {TOO_MANY_LINES}"
-            )
+            output.print_error("profile", f"missing: source lines of {each.name}: {TOO_MANY_LINES}")
     _print_losses(found, outside=not outside)
 
 

@@ -32,7 +32,7 @@ Examples:
   rtit stat --json -o stat.json -- ./program
   rtit stat --runs 3 --per function --baseline stat.json --fail-above 0.5% -- ./program
 
-Exit codes: rtit help exit-codes
+'rtit help exit-codes' lists the exit codes.
 """
 
 
@@ -279,9 +279,9 @@ def _format_run_differences(variation: RunVariation, top: int) -> Iterator[str]:
     """Return the differences between runs of one program."""
     runs = len(variation.runs)
     if not variation.differing_counts and not variation.differing_functions:
-        yield f"the same in all {runs} runs"
+        yield f"all counts are the same in all {runs} runs"
         return
-    yield f"in {runs} runs, of which the one with the fewest instructions is shown above:"
+    yield f"differences between {runs} runs (the run with the fewest instructions is shown above):"
     for name, least, most in [*variation.differing_counts, *variation.differing_functions[:top]]:
         yield f"{f'+{most - least:,}':>18}  {name}: {least:,} to {most:,}"
     if len(variation.differing_functions) > top:
@@ -332,7 +332,7 @@ def _print_uncounted_code(arguments: argparse.Namespace, found: Stat) -> None:
     """Print which files have no symbols, if functions are wanted, and what is not counted."""
     named_files = {file for name, file in found.functions if name}
     lines = [
-        f"{file} has no symbols: its functions are not known"
+        f"{file} has no symbols, so its functions are unknown"
         for file in (found.files if arguments.per == "function" else ())
         if file and file not in named_files
     ]
@@ -359,5 +359,5 @@ def _parse_percentage(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a percentage, got {text!r}") from None
     if not 0 <= share < 1e9:
-        raise argparse.ArgumentTypeError(f"expected a percentage from 0 on, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a percentage of 0 or more, got {text!r}")
     return share

@@ -47,7 +47,7 @@ def assemble_recording(arguments: argparse.Namespace) -> None:
     raw = Path(arguments.raw)
     with raw.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
-            raise InputError("there is no packet in it", source=str(raw), offset=0)
+            raise InputError("the file contains no packets", source=str(raw), offset=0)
         # It is unmapped with the last view of it: an error has some, too.
         packets = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         view = memoryview(packets)

@@ -286,11 +286,11 @@ class Kernel:
         build_id = self._build_id(core)
         suffix = f" (build id {build_id.hex()})" if build_id else ""
         message = (
-            f"the kernel's code is not known{suffix}: --kcore FILE, or --vmlinux FILE and "
-            "--kallsyms FILE, have it; perf record --kcore keeps it"
+            f"the kernel's code is not known{suffix}: give --kcore FILE, or --vmlinux FILE and "
+            "--kallsyms FILE, or record with perf record --kcore"
             if self._machine is None
-            else f"the guest's kernel is not known{suffix}: --guestmount DIR, --guest-kcore FILE, "
-            "or --guestvmlinux FILE and --guestkallsyms FILE have it"
+            else f"the guest's kernel is not known{suffix}: give --guestmount DIR, or "
+            "--guest-kcore FILE, or --guestvmlinux FILE and --guestkallsyms FILE"
         )
         return Problem("missing", core.path, message)
 

@@ -156,7 +156,7 @@ def parse_cpu(text: str) -> Cpu:
     except ValueError:
         numbers = []
     if len(numbers) not in (2, 3):
-        raise UsageError(f"cpu {text!r}: it is FAMILY/MODEL/STEPPING, as 6/94/3")
+        raise UsageError(f"cpu {text!r}: expected FAMILY/MODEL/STEPPING, such as 6/94/3")
     family, model, stepping = (*numbers, 0)[:3]
     return family, model, stepping
 
@@ -189,9 +189,11 @@ def check_settings(settings: Settings) -> Settings:
         if not 0 <= value < 1 << bits:
             raise UsageError(f"{name} is {value}: it has {bits} bits")
     if start.bits not in (16, 32, 64):
-        raise UsageError(f"start bits is {start.bits}: code has 16, 32 or 64")
+        raise UsageError(f"start bits is {start.bits}: expected 16, 32 or 64")
     if len(settings.ranges) > MAX_RANGES:
-        raise UsageError(f"{len(settings.ranges)} filter ranges: there are {MAX_RANGES} at most")
+        raise UsageError(
+            f"{len(settings.ranges)} filter ranges: at most {MAX_RANGES} are supported"
+        )
     return settings
 
 

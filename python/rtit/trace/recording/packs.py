@@ -216,11 +216,11 @@ class OpenPack:
             found = _extract_pack(file, Path(self._folder))
         except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError) as error:
             self.close()
-            raise InputError(f"no readable pack: {error}", source=name) from error
+            raise InputError(f"not a readable pack: {error}", source=name) from error
         except (NotImplementedError, RuntimeError, OverflowError) as error:
             # zipfile: encrypted members, unknown compression; json: nested too deeply.
             self.close()
-            raise InputError(f"no pack of rtit: {error}", source=name) from error
+            raise InputError(f"not a pack of rtit: {error}", source=name) from error
         except OSError as error:
             self.close()
             message = (

@@ -41,7 +41,7 @@ _SETTING_TEXTS = (
     ("fup_on_ptw", "PTWRITE with its address"),
     ("pwr_evt", "power events"),
     ("event", "interrupts and exceptions (event trace)"),
-    ("notnt", "no conditional branches (TNT off): what ran cannot be followed"),
+    ("notnt", "no conditional branches (TNT off), so the path cannot be decoded"),
 )
 
 
@@ -65,7 +65,7 @@ def describe_settings(data: PerfData) -> Iterator[str]:
         (True, False): "user code",
         (False, True): "kernel",
     }
-    where = "a buffer a CPU" if info.per_cpu_mmaps else "a buffer a thread"
+    where = "one buffer per CPU" if info.per_cpu_mmaps else "one buffer per thread"
     kind = ", snapshots: the last of each" if info.snapshot_mode else ""
     if data.has_aux_samples:
         kind = ", the last of each with every sample"
@@ -73,7 +73,7 @@ def describe_settings(data: PerfData) -> Iterator[str]:
     if info.filter:
         yield f"filter: {info.filter}"
     if not config_value(config, "branch") and config_value(config, "pt"):
-        yield "no branches: what ran cannot be followed"
+        yield "no branches, so the path cannot be decoded"
     yield _describe_time(data, info, config)
     yield f"PSB about every {2 << _PSB_SHIFT - 1 + config_value(config, 'psb_period'):,} bytes"
     yield from (text for term, text in _SETTING_TEXTS if config_value(config, term))
@@ -151,7 +151,7 @@ def summarize_recording(trace: Trace) -> RecordingSummary:
     UnsupportedError.
     """
     if trace.is_raw:
-        found = RecordingSummary(trace.path, {"what": "raw PT: packets alone"}, [])
+        found = RecordingSummary(trace.path, {"what": "raw PT: only packets"}, [])
     else:
         found = RecordingSummary(
             trace.path,
@@ -218,7 +218,7 @@ def _losses_in_records(trace: Trace) -> Iterator[str]:
         if flags[flag]:
             yield f"{flags[flag]:,} times {text}"
     if events:
-        yield f"{events:,} records beside the trace were lost: names, mappings or switches may be"
+        yield f"{events:,} sideband records were lost: names, mappings or switches may be missing"
 
 
 def _losses_in_packets(buffers: list[BufferSummary]) -> Iterator[str]:
@@ -253,7 +253,7 @@ def _path_without_symbol(path: str) -> str:
 
 def _suggest_remedies(trace: Trace, found: RecordingSummary) -> Iterator[str]:
     if not trace.is_raw and trace.data.info is None:
-        yield "nothing in it was traced: record with -e intel_pt//"
+        yield "the recording has no trace: record with -e intel_pt//"
         return
     if not any(each.size for each in found.buffers):
         yield "the buffers are empty: nothing ran while tracing was on"
@@ -262,7 +262,7 @@ def _suggest_remedies(trace: Trace, found: RecordingSummary) -> Iterator[str]:
     kernel = [each for each in found.missing if each.path.startswith(("[", "/lib/modules/"))]
     if kernel:
         yield (
-            "kernel code is missing: record with perf record --kcore, or bring a copy of "
+            "kernel code is missing: record with perf record --kcore, or give a copy of "
             "/proc/kcore: --kcore FILE --kallsyms FILE; or --vmlinux FILE --kernel-modules DIR"
         )
     used = trace.images.kernel.used if trace.images.kernel is not None else None
@@ -274,11 +274,12 @@ def _suggest_remedies(trace: Trace, found: RecordingSummary) -> Iterator[str]:
         )
     if len(found.missing) > len(kernel):
         yield (
-            "code is missing: bring the files, and name them (--map RECORDED=LOCAL, --symfs DIR), "
-            "or look for their build ids (--buildid-dir ~/.debug, --debuginfod); rtit pack brings "
-            "all from where it was recorded"
+            "code is missing: copy the files and name them (--map RECORDED=LOCAL, --symfs DIR), "
+            "or look them up by build id (--buildid-dir ~/.debug, --debuginfod); rtit pack on "
+            "the recording machine collects all files"
         )
     if any(each.overflows for each in found.buffers):
-        yield "packets were dropped: record less (a filter, user code alone), or without cyc"
+        yield "packets were dropped: record less (with a filter, or only user code), or without "
+        "cyc"
     if any("AUX buffer" in each for each in found.losses):
         yield "the AUX buffer was full: record with a larger one (-m ,64M)"

@@ -80,7 +80,8 @@ class TimeRange:
         if clock is None:
             if self.seconds:
                 raise UsageError(
-                    "the recording does not say how TSC ticks become seconds: --time in ticks"
+                    "the recording has no conversion from TSC ticks to seconds: give --time in "
+                    "ticks"
                 )
             first = 0 if self.first is None else self.first
             last = LATEST if self.last is None else self.last
@@ -116,7 +117,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.head is not None and self.tail is not None:
-            raise UsageError("--head and --tail are the first or the last instructions, not both")
+            raise UsageError("--head and --tail cannot be combined")
         for name in ("head", "tail"):
             if (getattr(self, name) or 0) < 0:
                 raise UsageError(f"`{name}` is negative: {getattr(self, name)}")
@@ -172,7 +173,7 @@ def parse_times(text: str) -> TimeRange:
             )
     first, last = bounds
     if any(bound is not None and bound > LATEST for bound in bounds):
-        raise UsageError(f"--time {text}: times have 64 bits")
+        raise UsageError(f"--time {text}: times must fit in 64 bits")
     if first is not None and last is not None and first > last:
         raise UsageError(f"--time {text} ends before it begins")
     return TimeRange(first, last, seconds)

@@ -75,7 +75,7 @@ def describe_loops(stream: Stream) -> Iterator[str]:
             omitted += 1
     yield from (f"{text}{each}" for text, each in exits.items())
     if omitted:
-        yield f"{omitted:,} more times such loops were left"
+        yield f"{omitted:,} more exits from such loops are not listed"
 
 
 def instructions_in_unknown_iterations(trace: Trace, stream: Stream, counted: int) -> int | None:

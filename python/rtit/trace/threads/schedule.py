@@ -358,7 +358,9 @@ def schedule_of_cpu(
         return None
     if not has_times:
         lacking = (
-            "file has no clock" if has_tsc else "trace has no TSC packets (recorded with tsc=0)"
+            "file has no conversion from TSC to perf's clock"
+            if has_tsc
+            else "trace has no TSC packets (recorded with tsc=0)"
         )
         raise UnsupportedError(
             f"{data.path}: cannot attribute code to threads: several threads share a CPU, and the "
