@@ -51,7 +51,7 @@ def test_missing_recording_is_an_error_with_a_next_step(command: str, tmp_path: 
     assert (ended.returncode, ended.stdout) == (1, "")
     first, second = ended.stderr.splitlines()
     assert first == f"rtit {command}: no recording at nothing.data"
-    assert second == "  record one first:  rtit record -- PROGRAM"
+    assert second == "  make a recording first:  rtit record -- PROGRAM"
 
 
 def test_other_file_format_is_an_error(tmp_path: Path) -> None:

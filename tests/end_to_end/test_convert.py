@@ -106,7 +106,7 @@ def test_split_writes_a_file_for_each_cpu(traces: Path, tmp_path: Path) -> None:
         (["x.data", "--split", "d", "-o", "y"], "a recording needs --split DIR"),
         (["--raw", "x.pt"], "--raw needs --maps and -o, and no --split"),
         (["--raw", "x.pt", "--maps", "m", "-o", "y", "--split", "d"], "--raw needs --maps and -o"),
-        (["--mtc-freq", "3", "--split", "d"], "it needs --raw FILE"),
+        (["--mtc-freq", "3", "--split", "d"], "and needs --raw FILE"),
     ],
 )
 def test_wrong_options_are_a_usage_error(
