@@ -340,7 +340,7 @@ def _add_rare_options(parser: CommandParser) -> None:
         "--truth-format",
         dest="truth_form",
         choices=("hashes", "runs"),
-        help="Format of the --truth file. hashes: one hash for each 2^20 instructions (default "
+        help="Format of the --truth file. hashes: one hash for every 2^20 instructions (default "
         "with --backend qemu); runs: the complete path, so that rtit verify can show where a "
         "decoded path diverges",
     )
