@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from rtit.capture.events import EventKind
 from rtit.cli.main import main
+from rtit.profile import stat_formats
 from rtit.profile.builder import build_profile
 from rtit.trace import Trace
 from support.recordings import Recorder
@@ -111,6 +113,66 @@ def test_baseline_shows_changes(
     assert against(-10, "0%") == 0
     assert against(whole // 100, "2%") == 0
     assert against(whole // 20, "2%") == 1
+
+
+def test_markdown_has_the_counts_and_their_changes(
+    program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = record([program("recursion")]).data
+    counts = count_by_stat(capsys, data)
+    assert main(["stat", "--format", "markdown", str(data)]) == 0
+    rows = read_markdown_table(capsys.readouterr().out)
+    assert rows == [[name, f"{count:,}"] for name, count in counts["counts"].items()]
+
+    counts["counts"]["instructions"] -= 10
+    function = next(name for name in counts["functions"] if name.startswith("main ("))
+    counts["functions"][function] -= 10
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps(counts))
+    assert main(["stat", "--format", "markdown", "--baseline", str(path), str(data)]) == 0
+    of_counts, of_functions = capsys.readouterr().out.split("\n\n")
+    before, now = counts["counts"]["instructions"], counts["counts"]["instructions"] + 10
+    share = f"{10 / before:+.2%}"
+    assert read_markdown_table(of_counts)[0] == [
+        "instructions",
+        f"{before:,}",
+        f"{now:,}",
+        f"+10 ({share})",
+    ]
+    assert all(row[3] == "" for row in read_markdown_table(of_counts)[1:])
+    [row] = read_markdown_table(of_functions)
+    assert (row[0], row[3].split()[0]) == (f"`{function}`", "+10")
+
+
+def read_markdown_table(text: str) -> list[list[str]]:
+    """Return the cells of all rows but the header; without the marks of indented counts."""
+    _, _, *lines = text.strip().splitlines()
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return [[row[0].removeprefix("- "), *row[1:]] for row in rows]
+
+
+def test_github_benchmark_has_a_row_for_each_count(
+    program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = record([program("recursion")]).data
+    counts = count_by_stat(capsys, data)["counts"]
+    assert main(["stat", "--format", "github-benchmark", str(data)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["value"]) for row in rows] == [
+        (f"{data}: {name}", count) for name, count in counts.items()
+    ]
+    assert [row["unit"] for row in rows[:3]] == ["instructions", "branches", "branches"]
+
+
+@pytest.mark.parametrize("name", ["a|b", "`", "``x", "operator|", "f`g"])
+def test_names_in_markdown_stay_in_their_cell(name: str) -> None:
+    cell = stat_formats._code(name)
+    assert not re.search(r"(?<!\\)\|", cell)
+    fence = re.match("`+", cell)
+    assert fence
+    inner = cell[len(fence[0]) : -len(fence[0])]
+    assert fence[0] not in re.findall("`+", inner)
+    assert inner.strip().replace("\\|", "|") == name
 
 
 def test_baseline_of_a_program_with_another_name_is_compared_by_function(

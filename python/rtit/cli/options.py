@@ -509,16 +509,16 @@ def add_raw_code_options(group: argparse._ArgumentGroup) -> None:
         "--start",
         "IP[,BITS[,LASTIP]]",
         "Start decoding at the first byte of the trace, with this state: the IP, the code width "
-        "(64, 32 or 16 bits), and LastIP. The IP 'off' means that tracing is disabled at the first "
-        "byte (default: start decoding at the first PSB)",
+        "(64, 32 or 16 bits), and LastIP. If tracing is disabled at the first byte, give 'off' in "
+        "place of an IP. Without --start, decoding starts at the first PSB",
     )
     group.add_argument(
         "--cr3",
         action=_OrderedCodeOption,
         metavar="CR3[,NR[,VMCS]]",
-        help="The --image and --elf options after this option belong to the address space with "
+        help="The --image and --elf options after this option apply to the address space with "
         "this CR3, NR bit and VMCS pointer (all hexadecimal). The --image and --elf options before "
-        "the first --cr3 belong to all other address spaces",
+        "the first --cr3 apply to every address space that no --cr3 names",
     )
     add_clock_and_start_options(group)
     add_value_option(

@@ -99,7 +99,7 @@ class Timeline:
             return ""
         return (
             f"{hidden:,} calls are not shown: those shorter than {max(self.min_length, 1):,} "
-            f"instructions or with {self.max_depth:,} or more callers"
+            f"instructions or nested {self.max_depth:,} or more levels deep"
         )
 
 

@@ -68,7 +68,7 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--max-depth",
         "N",
-        "Leave out calls with N or more callers (default: 500)",
+        "Leave out calls that are nested N or more levels deep (default: 500)",
         default=500,
         type=options.parse_count,
     )

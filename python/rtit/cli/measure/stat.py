@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,8 @@ from rtit.text_escaping import escape_control_characters, format_json, read_json
 if TYPE_CHECKING:
     from rtit.counting.counted_run import CountedRun, RunVariation
 
+_DATA_FORMATS = ("json", "github-benchmark")
+"""Formats without the changes since a baseline, which go to standard error."""
 _EPILOG = """rtit runs PROGRAM under QEMU and counts its instructions, without recording a trace. If
 QEMU is not installed, rtit single-steps PROGRAM. The counts include all threads of PROGRAM, and all
 programs that PROGRAM starts. A recording of the same run would have the same counts. rtit writes
@@ -74,6 +77,14 @@ def add_arguments(parser: CommandParser) -> None:
     )
     options.add_json_option(group, "Write all counts as one JSON object")
     group.add_argument(
+        "--format",
+        choices=("text", "json", "markdown", "github-benchmark"),
+        default="text",
+        help="Format of the counts: text, json (the same as --json), markdown (tables for a pull "
+        "request), or github-benchmark (JSON that the GitHub action github-action-benchmark reads "
+        "as customSmallerIsBetter) (default: text)",
+    )
+    group.add_argument(
         "-o",
         "--output",
         metavar="FILE",
@@ -127,6 +138,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the counts; return the exit code of the program, if there is one."""
+    if arguments.json:
+        if arguments.format not in ("text", "json"):
+            raise UsageError(f"--json cannot be combined with --format {arguments.format}")
+        arguments.format = "json"
     if arguments.fail_above is not None and arguments.baseline is None:
         raise UsageError("--fail-above needs --baseline")
     baseline = None
@@ -148,12 +163,12 @@ def run(arguments: argparse.Namespace) -> int:
         output.write_file_or_stdout(
             arguments.output, _encode_escaped_lines(_format_counts(arguments, found, baseline))
         )
-    elif arguments.json:
+    elif arguments.format == "json":
         output.write_json(found.as_json(), indent=2)
     else:
         for line in _format_counts(arguments, found, baseline):
             output.print_line(line)
-    if arguments.json and baseline is not None:
+    if arguments.format in _DATA_FORMATS and baseline is not None:
         _print_changes(arguments, found, baseline)
     _print_uncounted_code(arguments, found)
     limit = arguments.fail_above
@@ -191,7 +206,8 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
             stream = sys.stdout if arguments.output == "-" else sys.stderr
             for line in lines:
                 output.print_line(line, to=stream)
-        if arguments.json and baseline is not None and arguments.output is not None:
+        is_data = arguments.format in _DATA_FORMATS
+        if is_data and baseline is not None and arguments.output is not None:
             _print_changes(arguments, found, baseline)
     for warning in dict.fromkeys(text for each in runs for text in each.warnings):
         output.print_error("stat", warning)
@@ -214,7 +230,7 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
     wanted = ending_signals()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     asked = (arguments.per, arguments.baseline)
-    where = arguments.json or arguments.runs > 1 or asked != (None, None)
+    where = arguments.format == "json" or arguments.runs > 1 or asked != (None, None)
     request = RecordRequest(
         arguments.program, backend=arguments.backend, blocked=blocked, qemu_env=arguments.qemu_env
     )
@@ -236,10 +252,19 @@ def _format_counts(
     baseline: StoredBaseline | None,
     variation: RunVariation | None = None,
 ) -> Iterator[str]:
-    """Return the counts as lines of text or of JSON."""
+    """Return the counts as lines, in the format of --format."""
+    from rtit.profile.stat_formats import github_benchmark, markdown_lines
+
+    if arguments.format == "markdown":
+        yield from markdown_lines(found, baseline, arguments.top)
+        return
+    if arguments.format == "github-benchmark":
+        name = shlex.join(arguments.program or [str(arguments.file or arguments.input or "")])
+        yield from format_json(github_benchmark(found, name), indent=2).split("\n")
+        return
     if variation is not None and len(variation.runs) < 2:
         variation = None
-    if arguments.json:
+    if arguments.format == "json":
         value = found.as_json()
         if variation is not None:
             value["runs"] = variation.as_json()

@@ -1,0 +1,72 @@
+"""Counts of `rtit stat` in other formats: Markdown, and results for a GitHub benchmark action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rtit.profile.stat import PARTS_OF_COUNTS, Stat, StoredBaseline
+
+
+def markdown_lines(found: Stat, baseline: StoredBaseline | None, top: int) -> Iterator[str]:
+    """Iterate over the lines of a table of all counts, for example for a pull request.
+
+    With a baseline, the table has the changes, and a second table has those of `top` functions.
+    """
+    if baseline is None:
+        yield "| count | number |"
+        yield "|---|---:|"
+        for name, count in found.counts.items():
+            yield f"| {_indented(name)} | {count:,} |"
+        return
+    yield "| count | baseline | now | change |"
+    yield "|---|---:|---:|---:|"
+    for name, count in found.counts.items():
+        before = baseline.counts.get(name)
+        old = "" if before is None else f"{before:,}"
+        yield f"| {_indented(name)} | {old} | {count:,} | {_change(before, count)} |"
+    changed = baseline.changed_functions(found)
+    if changed:
+        yield ""
+        yield "| function | baseline | now | change |"
+        yield "|---|---:|---:|---:|"
+        for function, old_count, new_count in changed[:top]:
+            change = _change(old_count, new_count)
+            yield f"| {_code(function)} | {old_count:,} | {new_count:,} | {change} |"
+    if len(changed) > top:
+        yield ""
+        yield f"{len(changed) - top:,} more functions changed."
+
+
+def _indented(name: str) -> str:
+    return f"- {name}" if name in PARTS_OF_COUNTS else name
+
+
+def _change(before: int | None, now: int) -> str:
+    if before is None or before == now:
+        return ""
+    share = f" ({(now - before) / before:+.2%})" if before else ""
+    return f"{now - before:+,}{share}"
+
+
+def _code(name: str) -> str:
+    """Return a name as code in a table cell, whatever characters it has."""
+    fence = "`" * (1 + max(map(len, _runs_of_backticks(name)), default=0))
+    padding = " " if name.startswith("`") or name.endswith("`") else ""
+    text = name.replace("|", "\\|")
+    return f"{fence}{padding}{text}{padding}{fence}"
+
+
+def _runs_of_backticks(text: str) -> list[str]:
+    import re
+
+    return re.findall("`+", text)
+
+
+def github_benchmark(found: Stat, program: str) -> list[dict[str, Any]]:
+    """Return what the action github-action-benchmark takes as "customSmallerIsBetter"."""
+    return [
+        {"name": f"{program}: {name}" if program else name, "unit": unit, "value": count}
+        for name, count in found.counts.items()
+        if (unit := name.split()[-1])
+    ]
