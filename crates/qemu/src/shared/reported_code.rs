@@ -59,6 +59,8 @@ pub(crate) struct ReportedCode {
     reported: Vec<ReportedMapping>,
     /// Reported mappings that have been unmapped. The decoder keeps using them until another report covers them.
     stale: Vec<ReportedMapping>,
+    /// Reported memory without a file: start and end. The decoder finds the names of JIT code by it.
+    anonymous: Vec<(u64, u64)>,
     pages: HashMap<u64, KnownPage>,
 }
 
@@ -104,6 +106,11 @@ impl ReportedCode {
         let (from, to) = (start & !(PAGE - 1), end);
         self.pages
             .retain(|&page, _| page + PAGE <= from || page >= to);
+        for (start, end) in std::mem::take(&mut self.anonymous) {
+            let parts = [(start, end.min(from)), (start.max(to), end)];
+            self.anonymous
+                .extend(parts.into_iter().filter(|(start, end)| start < end));
+        }
         for reported in std::mem::take(&mut self.reported) {
             self.stale
                 .extend(reported.clone().part_within_range(from, to));
@@ -165,12 +172,7 @@ impl ReportedCode {
     fn load_page(&mut self, page: u64, changes: &mut Vec<CodeChange>) -> KnownPage {
         let mut known = vec![None; PAGE as usize].into_boxed_slice();
         if mapping_containing(&self.reported, page).is_none() {
-            if let Some(change) = self
-                .find_mapping(page)
-                .and_then(|found| self.report_mapping(found))
-            {
-                changes.push(change);
-            }
+            changes.extend(self.report_mapping_at(page));
         }
         let now = read_memory(page, page + PAGE);
         let mut bytes = None;
@@ -193,8 +195,40 @@ impl ReportedCode {
         known
     }
 
+    /// Reports the memory that contains a page: the mapping of a file, else memory without a file.
+    fn report_mapping_at(&mut self, page: u64) -> Option<CodeChange> {
+        let is_reported = |(start, end): &(u64, u64)| (*start..*end).contains(&page);
+        if self.anonymous.iter().any(is_reported) {
+            return None;
+        }
+        let all = read_mappings("self")?;
+        let index = all
+            .iter()
+            .position(|mapping| mapping.contains_address(page))?;
+        let found = &all[index];
+        let reported = found
+            .is_private_file()
+            .then(|| self.unreported_part_of_file(found.clone(), page))
+            .and_then(|mapping| self.report_file_mapping(mapping));
+        reported.or_else(|| self.report_anonymous_memory(adjacent_memory(&all, index), page))
+    }
+
+    /// Reports memory without a file, except where the decoder uses files.
+    fn report_anonymous_memory(&mut self, memory: Mapping, page: u64) -> Option<CodeChange> {
+        if mapping_containing(&self.stale, page).is_some() {
+            return None;
+        }
+        let files = self.reported.iter().chain(&self.stale);
+        let files = files.map(|file| (file.mapping.start, file.mapping.end));
+        let others = files.chain(self.anonymous.iter().copied());
+        let Mapping { start, end, .. } = part_around_page(memory, page, others);
+        self.anonymous.push((start, end));
+        let memory = Mapping::mapping_without_file(start, end);
+        Some(CodeChange::Mapped(memory, None))
+    }
+
     /// Reports a mapping, if the decoder will have its bytes.
-    fn report_mapping(&mut self, mapping: Mapping) -> Option<CodeChange> {
+    fn report_file_mapping(&mut self, mapping: Mapping) -> Option<CodeChange> {
         let contents = if self.recorder.can_read(&mapping) {
             None
         } else if mapping.end - mapping.start > MAX_SENT_MAPPING {
@@ -221,24 +255,53 @@ impl ReportedCode {
         self.stale = rest.collect();
     }
 
-    /// Returns the private file mapping of a page, without the parts that other reports cover.
-    fn find_mapping(&self, page: u64) -> Option<Mapping> {
-        let is_there =
-            |mapping: &Mapping| mapping.is_private_file() && mapping.contains_address(page);
-        let mut found = read_mappings("self")?.into_iter().find(is_there)?;
+    /// Returns the part of the mapping of a file around a page, up to other reported mappings.
+    fn unreported_part_of_file(&self, mapping: Mapping, page: u64) -> Mapping {
+        let files = self.reported.iter();
+        let others = files.map(|file| (file.mapping.start, file.mapping.end));
+        let mut found = part_around_page(mapping, page, others);
         // QEMU maps code of the program without the right to execute it.
         found.protection = (libc::PROT_READ | libc::PROT_EXEC) as u32;
-        for ReportedMapping { mapping: other, .. } in &self.reported {
-            if other.end <= page && other.end > found.start {
-                found.offset += other.end - found.start;
-                found.start = other.end;
-            }
-            if other.start > page && other.start < found.end {
-                found.end = other.start;
+        found
+    }
+}
+
+/// Returns a mapping, with the anonymous memory next to it if it is such memory. JIT compilers and QEMU change the
+/// protection of single pages, and each change splits a mapping.
+fn adjacent_memory(all: &[Mapping], index: usize) -> Mapping {
+    let is_anonymous = |mapping: &&Mapping| mapping.path == b"//anon";
+    let mut memory = all[index].clone();
+    if is_anonymous(&&memory) {
+        for before in all[..index].iter().rev().take_while(is_anonymous) {
+            if before.end == memory.start {
+                memory.start = before.start;
             }
         }
-        Some(found)
+        for after in all[index + 1..].iter().take_while(is_anonymous) {
+            if after.start == memory.end {
+                memory.end = after.end;
+            }
+        }
     }
+    memory
+}
+
+/// Returns the part of a mapping that contains a page and none of `others`.
+fn part_around_page(
+    mut mapping: Mapping,
+    page: u64,
+    others: impl Iterator<Item = (u64, u64)>,
+) -> Mapping {
+    for (start, end) in others {
+        if end <= page && end > mapping.start {
+            mapping.offset += end - mapping.start;
+            mapping.start = end;
+        }
+        if start > page && start < mapping.end {
+            mapping.end = start;
+        }
+    }
+    mapping
 }
 
 #[cfg(test)]
@@ -313,5 +376,30 @@ mod tests {
         );
         reported.forget_range(own_code_address(), 1);
         assert_eq!(reported.check_code(own_code_address(), &code).len(), 2);
+    }
+
+    #[test]
+    fn memory_without_a_file_is_reported_once() {
+        let memory = vec![0x90u8; 1 << 20]; // too large for the heap
+        let start = memory.as_ptr() as u64;
+        let second_page = (start & !(PAGE - 1)) + PAGE;
+        let mut reported = reported_code();
+        let changes = reported.check_code(second_page, &memory[..8]);
+        let [CodeChange::Mapped(mapped, None), CodeChange::Code(page, bytes)] = &changes[..] else {
+            panic!("{changes:?}");
+        };
+        assert_eq!(mapped.path, b"//anon");
+        assert!(mapped.is_executable());
+        assert!(mapped.start <= start && start + (1 << 20) <= mapped.end);
+        assert_eq!((*page, bytes.len() as u64), (second_page, PAGE));
+        let third_page = second_page + PAGE;
+        let changes = reported.check_code(third_page, &memory[..8]);
+        assert!(matches!(changes[..], [CodeChange::Code(..)]), "{changes:?}");
+        reported.forget_range(third_page, PAGE);
+        let changes = reported.check_code(third_page, &memory[..8]);
+        let [CodeChange::Mapped(again, None), CodeChange::Code(..)] = &changes[..] else {
+            panic!("{changes:?}");
+        };
+        assert_eq!((again.start, again.end), (third_page, third_page + PAGE));
     }
 }
