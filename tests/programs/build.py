@@ -74,6 +74,7 @@ PROGRAMS = {
     "fork": Program("fork.c", "sum 60\n"),
     "int3_own": Program("int3_own.c", "traps 6\n"),
     "interrupted": Program("interrupted.c", "nanosleep -4\nread 1\nalarms 3\n"),
+    "jit_compiler": Program("jit_compiler.c", "5064\n", flags=C_LIBRARY, instructions=20_000),
     "mov_ss": Program("mov_ss.c", "zero 11101\none 11112\n"),
     "narrow": Program("narrow.c", "sum 110\ntraps 10\n"),
     "pointers": Program("pointers.c", "table 1091\nfold 3633850\nchoose 940\n", instructions=3000),

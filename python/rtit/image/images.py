@@ -190,6 +190,8 @@ class Images:
             return
         self.set_thread(pid, tid)
         process = self._image_of_process(pid)
+        if path in ("", "//anon"):
+            pgoff = address  # as the kernel has it: code is then shown by its address
         new = Mapping(address, end, pgoff, path, build_id, time)
         old = process.mappings.mappings_overlapping(address, end)
         parts = _parts_without_equal_mapping(new, old if len(old) <= _MAX_GAP_FILLING else [])

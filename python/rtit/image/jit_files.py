@@ -32,7 +32,7 @@ MAX_FUNCTIONS = 1 << 18
 _MAX_RECORDS = 1 << 22
 _MAX_KEPT_NAME, _MAX_NAME = 1 << 10, 1 << 16
 """Bytes of a name that are kept, and that are read."""
-_MAX_MAP_SIZE = 1 << 26
+MAX_MAP_SIZE = 1 << 26
 _FUNCTION = re.compile(
     rb"^[ \t]*(?:0x)?([0-9a-f]{1,16})[ \t]+(?:0x)?([0-9a-f]{1,16})[ \t]+(\S[^\n]*)", re.M | re.I
 )
@@ -165,7 +165,7 @@ def read_jitdump(path: str, name: str | None = None) -> JitDump:
     has too many functions.
     """
     source = name or path
-    with _open_regular_file(path, source) as file:
+    with open_regular_file(path, source) as file:
         head = file.read(_HEADER.size)
         if len(head) < _HEADER.size:
             raise ImageError("too short for a jitdump", source=source, offset=0, value=len(head))
@@ -226,8 +226,8 @@ def read_perf_map(path: str, name: str | None = None) -> Iterator[tuple[int, int
     Raises ImageError if the file cannot be read or has too many functions.
     """
     source = name or path
-    with _open_regular_file(path, source) as file:
-        left, count, rest = _MAX_MAP_SIZE, 0, b""
+    with open_regular_file(path, source) as file:
+        left, count, rest = MAX_MAP_SIZE, 0, b""
         while block := file.read(_BLOCK_SIZE):
             left -= len(block)
             block = rest + block
@@ -250,7 +250,11 @@ def _parse_perf_map(lines: bytes) -> Iterator[tuple[int, int, str]]:
             yield address, size, found[3].rstrip(b"\r")[:_MAX_KEPT_NAME].decode(errors="replace")
 
 
-def _open_regular_file(path: str, source: str) -> BinaryIO:
+def open_regular_file(path: str, source: str) -> BinaryIO:
+    """Open a file for reading; `source` is its name in errors.
+
+    Raises ImageError for anything but a regular file, and if it cannot be opened.
+    """
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise ImageError("not a regular file", source=source)

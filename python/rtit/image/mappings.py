@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Names that the kernel and perf give to memory without a file.
 _NO_FILE = ("//anon", "[", "anon_inode:", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/SYSV")
+_ANONYMOUS = ("//anon", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/SYSV", "[heap]", "[stack")
 _JIT_PREFIX = "[jit-"
 """Start of the paths of mappings of jitdump files."""
 FOREVER = (1 << 64) - 1
@@ -154,8 +155,9 @@ class Mappings:
         """Name the mappings of anonymous memory; their offsets become addresses."""
 
         def with_name(each: Mapping) -> Mapping:
-            is_anonymous = each.path in ("", "//anon")
-            return replace(each, path=path, offset=each.start) if is_anonymous else each
+            if each.path and not each.path.startswith(_ANONYMOUS):
+                return each
+            return replace(each, path=path, offset=each.start)
 
         self.ended = [with_name(each) for each in self.ended]
         self._current = [with_name(each) for each in self._current]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from bisect import bisect_right
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 from rtit.errors import ImageError
@@ -122,13 +122,27 @@ class JitCodeLoader:
     """Loads jitdump files (code with times) and perf maps (names only) of the processes `pids`.
 
     `files` maps each path to its name for messages. If a dump has times of another clock than the
-    TSC, its code at the end counts for the whole recording.
+    TSC, its code at the end counts for the whole recording. With `has_code` the recording has all
+    code and a modelled clock: dumps are then used for names only. `find_map` returns the path of
+    the perf map of a process that has none in `files`.
     """
 
-    def __init__(self, images: Images, files: Mapping[str, str], pids: Container[int]) -> None:
+    def __init__(
+        self,
+        images: Images,
+        files: Mapping[str, str],
+        pids: Container[int],
+        *,
+        has_code: bool = False,
+        find_map: Callable[[int], str | None] = lambda _: None,
+    ) -> None:
         self._images = images
-        self._names = files
-        self._maps: list[tuple[int, str]] = []
+        self._names = dict(files)
+        self._has_code = has_code
+        self._find_map = find_map
+        self._maps: dict[int, str] = {}
+        self._named: dict[int, list[tuple[int, int, str]]] = {}
+        """Functions (address, size, name) of dumps without code, by pid."""
         self._pending: list[_PendingJitDump] = []
         self._bytes_left, self._functions_left = _MAX_CODE, MAX_FUNCTIONS
         for path in files:
@@ -138,7 +152,7 @@ class JitCodeLoader:
                 continue
             images.jit_files[path] = files[path]
             if MAP_NAME.fullmatch(name):
-                self._maps.append((int(match[1]), path))
+                self._maps[int(match[1])] = path
             else:
                 self._read_dump(path)
 
@@ -151,14 +165,22 @@ class JitCodeLoader:
         """Apply the remaining functions, and the names of the perf maps."""
         self.apply_until((1 << 64) - 1)
         self._pending.clear()
-        for pid, path in self._maps:
-            try:
-                rows = list(read_perf_map(path, self._names[path]))
-            except ImageError as error:
-                self._report_problem(path, str(error))
-                continue
-            if self._has_memory_for_dump(path, 0, len(rows)):
-                self._images.set_symbols_of_anonymous_memory(pid, rows)
+        for pid in self._images.pids:
+            rows = self._rows_of_map(pid) + self._named.pop(pid, [])
+            # A compiler reuses addresses: of several functions at one address the last one counts.
+            self._images.set_symbols_of_anonymous_memory(pid, rows[::-1])
+
+    def _rows_of_map(self, pid: int) -> list[tuple[int, int, str]]:
+        path = self._maps.get(pid) or self._find_map(pid)
+        if path is None:
+            return []
+        self._images.jit_files[path] = self._names.setdefault(path, path)
+        try:
+            rows = list(read_perf_map(path, self._names[path]))
+        except ImageError as error:
+            self._report_problem(path, str(error))
+            return []
+        return rows if self._has_memory_for_dump(path, 0, len(rows)) else []
 
     def _read_dump(self, path: str) -> None:
         try:
@@ -168,6 +190,12 @@ class JitCodeLoader:
             return
         if dump.incomplete is not None:
             self._report_problem(path, dump.incomplete)
+        if self._has_code:
+            if self._has_memory_for_dump(path, 0, len(dump)):
+                self._named[dump.pid] = list(
+                    zip(dump.addresses, dump.sizes, dump.names, strict=True)
+                )
+            return
         if not dump.in_ticks:
             self._report_problem(
                 path,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import mmap
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from sys import getsizeof
 
 from rtit.errors import PerfDataError
@@ -62,12 +62,16 @@ class ThreadTable:
 
 
 def read_sideband(
-    data: PerfData, images: Images, jit: Mapping[str, str] | None = None
+    data: PerfData,
+    images: Images,
+    jit: Mapping[str, str] | None = None,
+    find_map: Callable[[int], str | None] = lambda _: None,
 ) -> ThreadTable:
     """Apply all records of a recording to `images`, and return its threads.
 
-    `jit` maps paths of jitdump files and perf maps to their names for messages. If there are too
-    many threads, the later ones are ignored, and `images` has a problem.
+    `jit` maps paths of jitdump files and perf maps to their names for messages; `find_map` returns
+    the perf map of a process that has none there. If there are too many threads, the later ones are
+    ignored, and `images` has a problem.
     """
     budget = images.budget
     threads = ThreadTable(data, budget)
@@ -79,7 +83,9 @@ def read_sideband(
         except PerfDataError as error:
             images.kernel.add_problem("BPF programs", str(error))
     pids = {getattr(record, "pid", -1) for record in data.records()} if jit else set()
-    jit_loader = JitCodeLoader(images, jit or {}, pids)
+    jit_loader = JitCodeLoader(
+        images, jit or {}, pids, has_code=bool(data.facts), find_map=find_map
+    )
     guests = threads.guests
     too_many_threads: Problem | None = None
     for time, record in sort_by_time(data):

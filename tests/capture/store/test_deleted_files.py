@@ -31,7 +31,7 @@ def deleted_files() -> Iterator[DeletedFiles]:
 
 
 def begin_later(deleted_files: DeletedFiles) -> None:
-    deleted_files._start_time = time.time_ns() + 3_600_000_000_000
+    deleted_files.start_time = time.time_ns() + 3_600_000_000_000
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_file_overwritten_in_place_yields_the_old_code(
 
 
 def test_file_changed_before_the_copy_is_lost(deleted_files: DeletedFiles, file: Path) -> None:
-    deleted_files._start_time = file.stat().st_ctime_ns
+    deleted_files.start_time = file.stat().st_ctime_ns
     deleted_files.add_from_file(LOCATION, mapping(file))
     assert list(deleted_files.code_of_changed_files()) == []
     assert deleted_files.lost_paths == [str(file)]

@@ -136,7 +136,8 @@ class DeletedFiles:
     """Tracks all mapped files until `close`."""
 
     def __init__(self) -> None:
-        self._start_time = time_ns() - _CLOCKS_ARE_LATE
+        self.start_time = time_ns() - _CLOCKS_ARE_LATE
+        """The start of the recording in nanoseconds since 1970, by the clock of a file system."""
         self._copy_file = -1
         self._copied_bytes = 0
         self._ranges: dict[str, dict[tuple[object, ...], _CopiedRange]] = {}
@@ -246,7 +247,7 @@ class DeletedFiles:
             return nothing
         try:
             status = os.fstat(file)
-            if status.st_ino != mapping.inode or status.st_ctime_ns >= self._start_time:
+            if status.st_ino != mapping.inode or status.st_ctime_ns >= self.start_time:
                 return nothing
             self.build_ids.read_from(mapping.path, file)
             stamp, there = _identify_file(file), max(0, status.st_size - mapping.pgoff)

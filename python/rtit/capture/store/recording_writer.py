@@ -16,6 +16,7 @@ from rtit.capture.session import RecordingTotals
 from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation, build_id_in
 from rtit.capture.store.packet_store import make_packet_store
 from rtit.errors import RecordError
+from rtit.image import perf_maps
 from rtit.perfdata import (
     ExitStatus,
     SwitchRecords,
@@ -85,6 +86,7 @@ class RecordingWriter:
         self._store = make_packet_store(writer, size_limits or SizeLimits())
         self._deleted_files = DeletedFiles()
         self._first_pid = 0
+        self._pids: dict[int, None] = {}
         self._deferred_exits: list[tuple[int, int, int, ExitStatus]] = []
         self._keeps_all_packets = size_limits is None or size_limits.snapshot is None
         self.ending: ExitStatus | None = None
@@ -112,6 +114,7 @@ class RecordingWriter:
     def _note_process(self, pid: int) -> None:
         """Note that a thread of process `pid` has begun: the first one is the program's."""
         self._first_pid = self._first_pid or pid
+        self._pids[pid] = None
 
     def _write_mapping(self, location: MappingLocation, blob: bytes, flags: int) -> MmapEvent:
         """Write an executable mapping; `blob` and `flags` are those of its event."""
@@ -174,7 +177,11 @@ class RecordingWriter:
         self._deferred_exits.clear()
         self._write_lost_code()
         build_ids = self._deleted_files.build_ids.by_path()
-        self._writer.close(build_ids=build_ids, facts=self._store.facts())
+        facts = self._store.facts()
+        stamps = perf_maps.stamp_perf_maps(self._pids, self._deleted_files.start_time)
+        if stamps:
+            facts[perf_maps.FACT] = perf_maps.format_stamps(stamps)
+        self._writer.close(build_ids=build_ids, facts=facts)
 
     def _write_lost_code(self) -> None:
         """Write the code of deleted and changed files into the recording."""

@@ -18,6 +18,13 @@ from rtit.errors import PerfDataError, RtitError, UnsupportedError
 from rtit.image import Image, Images, KernelFiles, Problem, guest_kernel_pid, guest_path
 from rtit.image.jit_files import find_jit_files
 from rtit.image.memory_budget import LIMITS
+from rtit.image.perf_maps import (
+    FACT,
+    PerfMapStamp,
+    find_map_of_time,
+    find_stamped_map,
+    parse_stamps,
+)
 from rtit.perfdata import AuxBuffer, AuxChunk, PerfData
 from rtit.perfdata.attr import AttrFlag
 from rtit.sideband import ThreadTable, read_sideband
@@ -169,7 +176,7 @@ class PerfRecording:
         if pack is not None and options.jit is None:
             for problem in pack.jit_problems:
                 images.add_jit_problem(problem)
-        threads = read_sideband(self.data, images, self._jit_files())
+        threads = read_sideband(self.data, images, self._jit_files(), self._find_perf_map)
         self._add_guest_processes(images)
         if beyond := self.data.dropped_bytes:
             message = f"{beyond:,} bytes are of buffers beyond {len(self.buffers):,}"
@@ -211,6 +218,19 @@ class PerfRecording:
             can_list = path.parent.is_dir() and os.access(path.parent, os.R_OK)
             folders = [path.parent] if can_list and path.exists() else []
         return {path: path for path in find_jit_files(folders)}
+
+    @cached_property
+    def _stamped_maps(self) -> dict[int, PerfMapStamp]:
+        return parse_stamps(self.data.facts.get(FACT, ""))
+
+    def _find_perf_map(self, pid: int) -> str | None:
+        """Return the path of the perf map in /tmp that belongs to a process of this recording."""
+        if self.options.jit is not None or self._pack is not None:
+            return None
+        if not self.data.facts:
+            return find_map_of_time(pid, self.data.modified)
+        stamp = self._stamped_maps.get(pid)
+        return find_stamped_map(pid, stamp) if stamp is not None else None
 
     @cached_property
     def _pebs_counters(self) -> dict[int, str]:
