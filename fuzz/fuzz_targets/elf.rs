@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use rtit_image::elf::{read_elf_headers, read_elf_symbols, ReadCache};
+use rtit_image::elf::{read_elf_frames, read_elf_headers, read_elf_symbols, ReadCache};
 use rtit_image::Symbol;
 
 fuzz_target!(|data: &[u8]| {
@@ -26,6 +26,8 @@ fuzz_target!(|data: &[u8]| {
     let named = read_elf_symbols(data);
     // An empty table outside of the file is an error of the slice alone: the cache has nothing to read.
     assert!(named.is_err() || named == read_elf_symbols(&cache));
+    let frames = read_elf_frames(data);
+    assert!(frames.is_err() || frames == read_elf_frames(&cache));
     for error in elf.err().iter().chain(named.as_ref().err()) {
         assert!(!error.to_string().is_empty());
     }

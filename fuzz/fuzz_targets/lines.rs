@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_image::elf::{read_elf_headers, read_elf_symbols};
+use rtit_image::elf::{read_elf_frames, read_elf_headers, read_elf_symbols};
 use rtit_image::{join_symbols, source_line, source_lines, Functions, LineQuery, SourceLines};
 
 fn lines_of(data: &[u8], start: u64, max_ranges: usize) -> Option<SourceLines> {
@@ -45,10 +45,11 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let named = read_elf_symbols(data).unwrap_or_default();
+    let frames = read_elf_frames(data).unwrap_or_default();
     let twice = join_symbols(named.clone(), named.clone());
     assert!(twice.len() <= 2 * named.len() && twice.is_sorted_by_key(|symbol| symbol.value));
     if let Ok(elf) = read_elf_headers(data) {
-        let functions = Functions::new(&elf.segments, named);
+        let functions = Functions::new(&elf.segments, named, &frames, "file");
         let known = |index: u32| (index as usize) < functions.functions_by_offset().len();
         assert!(functions
             .functions_by_offset()

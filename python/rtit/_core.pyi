@@ -206,10 +206,13 @@ class ElfFile:
 class Functions:
     """The functions of a file by file offset, read when they are first needed.
 
-    `debug` has more symbols of the same program. Methods raise ImageError if `elf` is malformed or
-    changed since it was opened.
+    `debug` has more symbols of the same program. With `path`, that of the recorded file, a
+    function that has only a frame description (.eh_frame) has a name such as python3.11+0x1a2b40.
+    Methods raise ImageError if `elf` is malformed or changed since it was opened.
     """
-    def __init__(self, elf: ElfFile, debug: ElfFile | None = None) -> None: ...
+    def __init__(
+        self, elf: ElfFile, debug: ElfFile | None = None, path: str | None = None
+    ) -> None: ...
     @staticmethod
     def from_rows(start: int, end: int, rows: Sequence[tuple[int, int, str]]) -> Functions:
         """Return functions (address, size, name) in memory from `start` up to `end`; offsets are

@@ -25,7 +25,7 @@ int main(int argc, char **argv) { std::puts(argv[0]); return plain(argc); }
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for name in ("g++", "nm", "strip"):
+    for name in ("g++", "nm", "objcopy", "strip"):
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not installed")
     folder = tmp_path_factory.mktemp("symbols")
@@ -34,6 +34,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, cwd=folder, check=True)
     shutil.copy(folder / "program", folder / "stripped")
     subprocess.run(["strip", "stripped"], cwd=folder, check=True)
+    command = ["objcopy", "-R", ".eh_frame", "-R", ".eh_frame_hdr", "stripped", "bare"]
+    subprocess.run(command, cwd=folder, check=True)
     return folder / "program"
 
 
@@ -74,12 +76,16 @@ def test_symbols_match_nm(program: Path) -> None:
     assert raw.lookup(7, 200, base + value).name == "_ZN6shapes4areaEi"
 
 
-def test_a_stripped_file_gives_module_and_address(program: Path) -> None:
+def test_a_stripped_file_names_functions_by_address(program: Path) -> None:
     value, _ = addresses(program)["plain"]
     images, base = mapped(program.with_name("stripped"))
     found = Symbols(images).lookup(7, 200, base + value)
-    assert (found.name, found.offset) == ("", value)
+    assert (found.name, found.offset) == (f"stripped+{value:#x}", 0)
     assert str(found) == f"stripped+{value:#x}"
+    images, base = mapped(program.with_name("bare"))
+    found = Symbols(images).lookup(7, 200, base + value)
+    assert (found.name, found.offset) == ("", value)
+    assert str(found) == f"bare+{value:#x}"
     stubs = [f for f in FileSymbols(program).functions if f.name == "puts@plt"]
     assert str(Symbols(images).lookup(7, 200, base + stubs[0].address)) == "puts@plt"
 

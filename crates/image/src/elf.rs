@@ -10,6 +10,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, SectionTa
 use object::read::ReadRef;
 use object::Endianness;
 
+use crate::frames::{read_frames, FrameRange};
 use crate::symbols::{read_symbol_values, read_symbols, Symbol, MAX_SECTIONS};
 
 /// Reads an open file by need: pass a reference to it as the data.
@@ -65,6 +66,14 @@ pub fn read_elf_symbols<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Symbol>
     match elf_class(data)? {
         ElfClass::Bits32 => read_symbols::<elf::FileHeader32<Endianness>, R>(data),
         ElfClass::Bits64 => read_symbols::<elf::FileHeader64<Endianness>, R>(data),
+    }
+}
+
+/// Returns the ranges of addresses in `.eh_frame`: of functions, and of parts of functions.
+pub fn read_elf_frames<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<FrameRange>, ElfError> {
+    match elf_class(data)? {
+        ElfClass::Bits32 => read_frames::<elf::FileHeader32<Endianness>, R>(data),
+        ElfClass::Bits64 => read_frames::<elf::FileHeader64<Endianness>, R>(data),
     }
 }
 

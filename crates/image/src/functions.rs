@@ -4,6 +4,7 @@
 //! functions are kept here: a mapping turns an address into an offset by subtraction.
 
 use crate::elf::LoadSegment;
+use crate::frames::FrameRange;
 use crate::symbols::{Symbol, SymbolBinding};
 
 /// A function: `offset` in the file and `size` in bytes, `address` as in the file. Without a size in the file it
@@ -75,7 +76,13 @@ impl CodeSegments {
 
 impl Functions {
     /// Returns the functions of a file. `symbols` are sorted by value, the best name first where several share one.
-    pub fn new(segments: &[LoadSegment], symbols: Vec<Symbol>) -> Functions {
+    /// A function that has only a frame description is called `module` with its address.
+    pub fn new(
+        segments: &[LoadSegment],
+        symbols: Vec<Symbol>,
+        frames: &[FrameRange],
+        module: &str,
+    ) -> Functions {
         let code = CodeSegments::new(segments);
         let mut functions: Vec<Function> = symbols
             .into_iter()
@@ -91,6 +98,11 @@ impl Functions {
             })
             .collect();
         functions.sort_by_key(|each| each.offset); // stable: keeps the best name first
+        let unnamed = unnamed_functions(module, frames, &functions, &code);
+        if !unnamed.is_empty() {
+            functions.extend(unnamed);
+            functions.sort_by_key(|each| each.offset);
+        }
         fill_sizes(&mut functions, &code);
         let owned = find_owned_ranges(&functions);
         Functions {
@@ -127,6 +139,43 @@ impl Functions {
                 (offset - start).wrapping_add(base)
             })
     }
+}
+
+/// Returns functions for the frame descriptions that have nothing in common with a function in `named`.
+fn unnamed_functions(
+    module: &str,
+    frames: &[FrameRange],
+    named: &[Function],
+    code: &CodeSegments,
+) -> Vec<Function> {
+    let owned = find_owned_ranges(named); // none of a function without a size
+    let mut unnamed: Vec<_> = frames
+        .iter()
+        .filter_map(|frame| {
+            let (offset, end) = code.file_offset_and_segment_end(frame.address)?;
+            let size = frame.size.min(end - offset);
+            let next = named.partition_point(|each| each.offset < offset);
+            let has_name = named
+                .get(next)
+                .is_some_and(|each| each.offset < offset + size);
+            let last = owned.partition_point(|range| range.start <= offset);
+            let is_inside = last
+                .checked_sub(1)
+                .and_then(|last| owned.get(last))
+                .is_some_and(|range| offset < range.end);
+            (size > 0 && !has_name && !is_inside).then_some((offset, size, frame.address))
+        })
+        .collect();
+    unnamed.sort_unstable();
+    unnamed.dedup_by_key(|&mut (offset, ..)| offset);
+    let function = |(offset, size, address)| Function {
+        name: format!("{module}+{address:#x}"),
+        offset,
+        size,
+        address,
+        binding: SymbolBinding::Frame,
+    };
+    unnamed.into_iter().map(function).collect()
 }
 
 fn fill_sizes(functions: &mut [Function], code: &CodeSegments) {
@@ -192,6 +241,10 @@ mod tests {
     }
 
     fn functions_of_symbols(symbols: Vec<Symbol>) -> Functions {
+        functions_of_file(symbols, &[])
+    }
+
+    fn functions_of_file(symbols: Vec<Symbol>, frames: &[FrameRange]) -> Functions {
         let segment = |offset, address, file_size, flags| LoadSegment {
             offset,
             address,
@@ -203,7 +256,7 @@ mod tests {
             segment(0x1000, 0x40_1000, 0x200, 5),
             segment(0, 0x40_0000, 0x100, 4),
         ];
-        Functions::new(&segments, symbols)
+        Functions::new(&segments, symbols, frames, "a.out")
     }
 
     #[test]
@@ -240,6 +293,38 @@ mod tests {
             .map(|each| (each.offset, each.size))
             .collect();
         assert_eq!(sizes, [(0x1000, 0x80), (0x1000, 0x80), (0x1080, 0x180)]);
+    }
+
+    #[test]
+    fn code_without_symbol_belongs_to_its_frame_description() {
+        let frame = |address, size| FrameRange { address, size };
+        let frames = [
+            frame(0x40_1100, 0x40),
+            frame(0x40_1000, 0x20), // of "sized"
+            frame(0x40_1010, 0x08), // inside of it
+            frame(0x40_1070, 0x20), // "open" is inside
+            frame(0x40_1100, 0x40), // again
+            frame(0x40_0010, 0x10), // no code
+            frame(0x40_1180, 0),
+            frame(0x40_11f0, u64::MAX),
+        ];
+        let symbols = vec![
+            test_symbol(0x40_1000, 0x20, "sized"),
+            test_symbol(0x40_1080, 0, "open"),
+        ];
+        let found = functions_of_file(symbols, &frames);
+        let functions = found.functions_by_offset().iter();
+        let rows: Vec<_> = functions
+            .map(|each| (each.name.as_str(), each.offset, each.size))
+            .collect();
+        let expected = [
+            ("sized", 0x1000, 0x20),
+            ("open", 0x1080, 0x80),
+            ("a.out+0x401100", 0x1100, 0x40),
+            ("a.out+0x4011f0", 0x11f0, 0x10),
+        ];
+        assert_eq!(rows, expected);
+        assert!(found.function_at_offset(0x1140).is_none());
     }
 
     #[test]

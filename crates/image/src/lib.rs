@@ -22,6 +22,7 @@
 mod bytes;
 mod demangle;
 pub mod elf;
+mod frames;
 mod functions;
 mod pager;
 mod sections;
@@ -33,6 +34,7 @@ mod view;
 pub use bytes::SharedBytes;
 pub use demangle::demangle;
 pub use elf::ElfError;
+pub use frames::FrameRange;
 pub use functions::{Function, FunctionRange, Functions};
 pub use pager::{PageError, PageSource, Pager, PAGE};
 pub use source_lines::{source_line, source_lines, LineQuery, LineRange, SourceLines};

@@ -24,6 +24,8 @@ const FREE_NAMES: u64 = 1 << 20;
 const MAX_SYMBOLS: usize = 1 << 21;
 /// Relocation sections, and sections of stubs.
 const MAX_LINKAGE_SECTIONS: usize = 8;
+/// Sections with stubs.
+pub(crate) const LINKAGE_SECTIONS: [&[u8]; 4] = [b".plt", b".plt.sec", b".plt.got", b".plt.bnd"];
 /// JUMP_SLOT and GLOB_DAT have these numbers on i386 and on x86-64.
 const SLOT_TYPES: [u32; 2] = [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT];
 
@@ -36,6 +38,8 @@ pub enum SymbolBinding {
     Local = b'l',
     /// Not in a symbol table: a stub of a procedure linkage table.
     Plt = b'p',
+    /// Without a symbol: the bounds are those of a frame description.
+    Frame = b'f',
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +77,7 @@ fn sort_rank(symbol: &Symbol) -> (u64, bool, u8, usize, Reverse<usize>) {
         SymbolBinding::Local => 1,
         SymbolBinding::Weak => 2,
         SymbolBinding::Plt => 3,
+        SymbolBinding::Frame => 4,
     };
     (
         symbol.value,
@@ -255,8 +260,7 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
         let sections = self.table.iter().take(MAX_SECTIONS);
         let stubs = sections.filter(|section| {
             let name = self.table.section_name(self.endian, section).unwrap_or(b"");
-            matches!(name, b".plt" | b".plt.sec" | b".plt.got" | b".plt.bnd")
-                && !self.is_too_large(section)
+            LINKAGE_SECTIONS.contains(&name) && !self.is_too_large(section)
         });
         for section in stubs.take(MAX_LINKAGE_SECTIONS).collect::<Vec<_>>() {
             let size = match section.sh_entsize(self.endian).into() {

@@ -10,7 +10,8 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rtit_image::{
-    elf, join_symbols, source_line, source_lines, ElfError, LineQuery, Symbol, SymbolBinding,
+    elf, join_symbols, source_line, source_lines, ElfError, FrameRange, LineQuery, Symbol,
+    SymbolBinding,
 };
 use rtit_listing::MappedRegion;
 
@@ -110,6 +111,10 @@ impl ElfHandle {
 
     fn read_symbols(&self) -> Result<Vec<Symbol>, ElfReadError> {
         elf::read_elf_symbols(&self.open_cached_file()?).map_err(ElfReadError::Elf)
+    }
+
+    fn read_frames(&self) -> Result<Vec<FrameRange>, ElfReadError> {
+        elf::read_elf_frames(&self.open_cached_file()?).map_err(ElfReadError::Elf)
     }
 }
 
@@ -230,6 +235,8 @@ struct FunctionsOfFile {
     elf: Option<ElfHandle>,
     debug: Option<ElfHandle>,
     segments: Vec<elf::LoadSegment>,
+    /// The file in names of functions without a symbol; empty: there are none of these.
+    module: String,
     functions: OnceLock<Result<rtit_image::Functions, ElfReadError>>,
 }
 
@@ -248,7 +255,14 @@ impl FunctionsOfFile {
             if let Some(debug) = debug {
                 symbols = join_symbols(symbols, debug);
             }
-            Ok(rtit_image::Functions::new(&self.segments, symbols))
+            let elf = self.elf.as_ref().filter(|_| !self.module.is_empty());
+            let frames = elf.map_or(Ok(Vec::new()), ElfHandle::read_frames)?;
+            Ok(rtit_image::Functions::new(
+                &self.segments,
+                symbols,
+                &frames,
+                &self.module,
+            ))
         };
         self.functions.get_or_init(read).as_ref()
     }
@@ -274,13 +288,14 @@ type SourceLines = (
 #[pymethods]
 impl Functions {
     #[new]
-    #[pyo3(signature = (elf, debug = None))]
-    fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Functions {
+    #[pyo3(signature = (elf, debug = None, path = None))]
+    fn new(elf: &ElfFile, debug: Option<&ElfFile>, path: Option<OsText>) -> Functions {
         Functions {
             file: Arc::new(FunctionsOfFile {
                 elf: Some(elf.file.clone()),
                 debug: debug.map(|debug| debug.file.clone()),
                 segments: elf.elf.segments.clone(),
+                module: path.map_or_else(String::new, |path| rtit_listing::module_name(&path.0)),
                 functions: OnceLock::new(),
             }),
         }
@@ -312,13 +327,14 @@ impl Functions {
             };
             let mut symbols: Vec<_> = rows.0.into_iter().map(symbol).collect();
             symbols.sort_by_key(|each| each.value); // stable: of several at one address the first is the best
-            rtit_image::Functions::new(std::slice::from_ref(&segment), symbols)
+            rtit_image::Functions::new(std::slice::from_ref(&segment), symbols, &[], "")
         });
         Ok(Functions {
             file: Arc::new(FunctionsOfFile {
                 elf: None,
                 debug: None,
                 segments: vec![segment],
+                module: String::new(),
                 functions: OnceLock::from(Ok(functions)),
             }),
         })

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class FileFunction:
     """A function: `offset` in the file and `size` in bytes, `address` as in the file.
 
-    `binding` is "g" global, "w" weak, "l" local, or "p" for a stub of the procedure linkage table
-    (its name ends in @plt). A function without a size reaches to the next one.
+    `binding` is "g" global, "w" weak, "l" local, "p" for a stub of the procedure linkage table (its
+    name ends in @plt), or "f" for a function without a symbol. A function without a size
+    reaches to the next one.
     """
 
     name: str
@@ -35,15 +36,23 @@ class FileFunction:
 class FileSymbols:
     """The functions of the ELF file at `path`; `debug` is a separate file with its symbols.
 
-    A stripped file has only exported functions and stubs of the linkage table, or none. Raises
-    ImageError if the file is missing, changed since it was opened, or malformed.
+    A stripped file has only exported functions and stubs of the linkage table, or none. With
+    `recorded_path`, functions without a symbol have names such as python3.11+0x1a2b40 (the address
+    as in the file), if they have frame descriptions (.eh_frame). Raises ImageError if the file is
+    missing, changed since it was opened, or malformed.
     """
 
-    def __init__(self, path: str | PathLike[str] | ElfFile, debug: ElfFile | None = None) -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str] | ElfFile,
+        debug: ElfFile | None = None,
+        *,
+        recorded_path: str | None = None,
+    ) -> None:
         from rtit._core import ElfFile, Functions
 
         self.elf: ElfFile = path if isinstance(path, ElfFile) else ElfFile(path)
-        self.native = Functions(self.elf, debug)
+        self.native = Functions(self.elf, debug, recorded_path)
         self.keep_alive: object = None
         """An object that must live as long as this one."""
         self.has_incomplete_lines = False

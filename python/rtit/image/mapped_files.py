@@ -267,7 +267,7 @@ class Files:
             file = self._usable_file(path, build_id)
             if file.symbols is None and file.elf is not None:
                 debug = self._debug_file(file, file.elf, path)
-                symbols = FileSymbols(file.elf, debug)
+                symbols = FileSymbols(file.elf, debug, recorded_path=path)
                 symbols.address(0)  # reads the table, which may be broken
                 symbols.keep_alive = file.packed
                 file.symbols = symbols
