@@ -169,6 +169,8 @@ def _print_streams(streams: Sequence[StreamStatistics]) -> None:
 
 
 def _print_functions(found: RecordingStatistics, top: int) -> None:
+    from rtit.cli.look.missing_names import describe_missing_names
+
     if found.functions:
         output.print_line()
         output.print_line(f"{'instructions':>14} {'share':>7}  function")
@@ -180,6 +182,9 @@ def _print_functions(found: RecordingStatistics, top: int) -> None:
         )
     _print_number_of_omitted_rows(len(found.functions) - top, "functions")
     output.print_line()
+    missing_names = describe_missing_names(found.functions)
+    if missing_names is not None:
+        output.print_line(f"names: {missing_names}")
 
 
 def _print_functions_of_tree(tree: CallTree, sort: str, top: int) -> None:
