@@ -253,8 +253,9 @@ def add_image_options(parser: CommandParser) -> None:
         "--jit",
         action="append",
         metavar="PATH",
-        help="File with code that a JIT compiler generated (jit-PID.dump or perf-PID.map), or "
-        "directory of such files; may be repeated (default: the directory of the recording)",
+        help="File with the names of code that a JIT compiler generated (jit-PID.dump or "
+        "perf-PID.map), or directory of such files; may be repeated (default: the directory of the "
+        "recording, and the file /tmp/perf-PID.map that the recorded program wrote)",
     )
     _add_kernel_options(parser)
     _add_guest_options(parser)

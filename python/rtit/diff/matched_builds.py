@@ -127,7 +127,7 @@ class PairedBuild:
             (offsets >= starts[found]) & (offsets < ends[found]), owners[found].astype(np.int64), -1
         )
         for index in np.unique(owner).tolist():
-            if index < 0:
+            if index < 0 or self._symbols.functions[index].binding == "f":  # no name
                 continue
             rows = owner == index
             number, begin, has_same_layout = self._function_key(index)
@@ -272,12 +272,14 @@ def _identity_of_file(mapping: Mapping, symbols: FileSymbols | None) -> object:
 
 
 def _functions_by_key(symbols: FileSymbols) -> dict[str, FileFunction]:
-    """Return functions by name. Functions of equal name get a number in order of offset."""
+    """Return functions by name, without those that are named by address only. Functions of equal
+    name get a number in order of offset.
+    """
     found: dict[str, FileFunction] = {}
     seen: defaultdict[str, int] = defaultdict(int)
     last = -1
     for function in symbols.functions:
-        if function.offset == last:  # an alias
+        if function.offset == last or function.binding == "f":  # an alias, or no name
             continue
         last = function.offset
         number = seen[function.name]

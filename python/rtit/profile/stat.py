@@ -112,7 +112,11 @@ def _rename_file(label: str, old: str, new: str) -> str:
     if label == old:
         return new
     name = label.removesuffix(f" ({old})")
-    return label if name == label else f"{name} ({new})"
+    if name == label:
+        return label
+    if name.startswith(f"{old}+0x"):  # a function without a symbol
+        name = new + name.removeprefix(old)
+    return f"{name} ({new})"
 
 
 def function_label(function: Function) -> str:

@@ -55,7 +55,7 @@ class Trace:
     * `build_id_cache`: a folder like perf's ~/.debug, where files that are missing or have changed
       are searched by build id. `debuginfod`: also ask the servers of DEBUGINFOD_URLS.
     * `jit`: files jit-PID.dump and perf-PID.map, or folders with them; None: those beside the
-      recording.
+      recording, and the maps in /tmp that the recorded processes wrote.
     * `cpu`: DisplayFamily, DisplayModel and stepping of the processor, in place of the file's.
     * `jobs`, `max_counters`: as for `rtit.decode`.
     * `kernel`: code of the kernel; without it the copies of `perf record --kcore`.
