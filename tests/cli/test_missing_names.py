@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rtit.cli.look.missing_names import describe_missing_names, is_named_by_address
+from rtit.cli.look.missing_names import describe_missing_names
+from rtit.image import is_named_by_address
 
 PYTHON, NODE = "/usr/bin/python3.11", "/usr/bin/node"
 

@@ -8,7 +8,7 @@ file is missing or changed) is left out and reported as a `Problem`.
 
 from __future__ import annotations
 
-from rtit.image.file_symbols import FileFunction, FileSymbols
+from rtit.image.file_symbols import FileFunction, FileSymbols, is_named_by_address
 from rtit.image.image import Image, MappingLookup
 from rtit.image.images import Images
 from rtit.image.kernel import (
@@ -54,6 +54,7 @@ __all__ = [
     "guest_path",
     "guest_process_pid",
     "has_file",
+    "is_named_by_address",
     "load_bias",
     "machine_of_kernel_mapping",
     "open_program_file",

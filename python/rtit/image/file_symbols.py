@@ -6,9 +6,11 @@ functions are kept by file offset: a mapping turns an address into an offset by 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +33,15 @@ class FileFunction:
     size: int
     address: int
     binding: str
+
+
+_FILE_AND_ADDRESS = re.compile(r"(.*)\+0x[0-9a-f]+", re.S)
+
+
+def is_named_by_address(name: str, path: str) -> bool:
+    """Return whether a function of a file has file and address in place of a name."""
+    found = _FILE_AND_ADDRESS.fullmatch(name)
+    return found is not None and found[1] == PurePath(path).name
 
 
 class FileSymbols:
@@ -88,6 +99,11 @@ class FileSymbols:
     def name(self, index: int) -> str:
         """Return the name of `functions[index]`, without building the list."""
         return self.native.name(index)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether any function has a symbol."""
+        return not set(self.bindings) <= {ord("f")}
 
     @property
     def bindings(self) -> bytes:

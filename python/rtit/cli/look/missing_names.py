@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import PurePath
 
-from rtit.image import has_file
+from rtit.image import has_file, is_named_by_address
 
 _MIN_SHARE = 0.1
-_FILE_AND_ADDRESS = re.compile(r"(.*)\+0x[0-9a-f]+", re.S)
 _JIT_OPTIONS = (
     "start node with --perf-basic-prof, Java with -XX:+UnlockDiagnosticVMOptions "
     "-XX:+DumpPerfMapAtExit, Python 3.12 with -X perf"
@@ -37,9 +34,3 @@ def describe_missing_names(functions: Mapping[tuple[str, str], int]) -> str | No
         remedy = f"memory without a file: for JIT code {_JIT_OPTIONS}"
     most = "most of them " if len(unnamed) > 1 else ""
     return f"{without / total:.0%} of the instructions have no function name, {most}in {remedy}"
-
-
-def is_named_by_address(name: str, module: str) -> bool:
-    """Return whether a function has file and address in place of a name."""
-    found = _FILE_AND_ADDRESS.fullmatch(name)
-    return found is not None and found[1] == PurePath(module).name

@@ -190,9 +190,9 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
     from rtit.profile.source_lines import TOO_MANY_LINES
 
     for each in binaries:
-        if not len(each.symbols.offsets):
+        if not each.symbols.has_names:
             output.print_error(
-                "profile", f"{each.name} has no symbols, so its functions are unknown"
+                "profile", f"{each.name} has no symbols, so the names of its functions are unknown"
             )
         if each.symbols.has_incomplete_lines:
             output.print_error("profile", f"missing: source lines of {each.name}: {TOO_MANY_LINES}")

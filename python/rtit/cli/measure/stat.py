@@ -353,14 +353,22 @@ def _read_baseline(path: str) -> StoredBaseline:
     return StoredBaseline.from_json(value, path)
 
 
-def _print_uncounted_code(arguments: argparse.Namespace, found: Stat) -> None:
-    """Print which files have no symbols, if functions are wanted, and what is not counted."""
-    named_files = {file for name, file in found.functions if name}
-    lines = [
-        f"{file} has no symbols, so its functions are unknown"
-        for file in (found.files if arguments.per == "function" else ())
+def _files_without_symbols(found: Stat) -> list[str]:
+    from rtit.image import is_named_by_address
+
+    named_files = {
+        file for name, file in found.functions if name and not is_named_by_address(name, file)
+    }
+    return [
+        f"{file} has no symbols, so the names of its functions are unknown"
+        for file in found.files
         if file and file not in named_files
     ]
+
+
+def _print_uncounted_code(arguments: argparse.Namespace, found: Stat) -> None:
+    """Print which files have no symbols, if functions are wanted, and what is not counted."""
+    lines = _files_without_symbols(found) if arguments.per == "function" else []
     for line in [*lines, *found.describe_uncounted_code]:
         output.print_error("stat", f"missing: {line}")
 
