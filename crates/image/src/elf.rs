@@ -60,8 +60,8 @@ pub fn read_elf_headers<'data, R: ReadRef<'data>>(data: R) -> Result<ElfHeaders,
 }
 
 /// Returns the code symbols of `.symtab` and `.dynsym`, and names for the stubs of `.plt` (as
-/// `name@plt`), sorted by value; of several at one value the best name for people is first. A file
-/// without section headers has none.
+/// `name@plt`), sorted by value; of several at one value the best name for people is first. A
+/// stripped Go program has those of `.gopclntab`. A file without section headers has none.
 pub fn read_elf_symbols<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Symbol>, ElfError> {
     match elf_class(data)? {
         ElfClass::Bits32 => read_symbols::<elf::FileHeader32<Endianness>, R>(data),

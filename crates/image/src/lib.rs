@@ -24,6 +24,7 @@ mod demangle;
 pub mod elf;
 mod frames;
 mod functions;
+mod go_functions;
 mod pager;
 mod sections;
 mod source_lines;

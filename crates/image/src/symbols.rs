@@ -12,6 +12,7 @@ use object::read::{ReadRef, SectionIndex};
 use object::Endianness;
 
 use crate::elf::{malformed_error, read_header, read_sections, section_by_name, ElfError};
+use crate::go_functions::go_functions;
 
 /// Sections that are looked at. Linked programs have a few dozen.
 pub(crate) const MAX_SECTIONS: usize = 1 << 14;
@@ -96,6 +97,7 @@ where
     let mut reader = SymbolReader::<E, R>::new(data)?;
     reader.read_symbol_table(elf::SHT_SYMTAB)?;
     reader.read_symbol_table(elf::SHT_DYNSYM)?;
+    reader.read_go_functions();
     reader.read_linkage_stubs();
     Ok(sort_symbols(reader.symbols))
 }
@@ -239,6 +241,23 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
         })
     }
 
+    /// Adds the functions of a stripped Go program.
+    fn read_go_functions(&mut self) {
+        if self.section_of_type(elf::SHT_SYMTAB).is_some() {
+            return;
+        }
+        let section = |name| section_by_name(&self.table, self.endian, name);
+        let table = section(b".gopclntab").or_else(|| section(b".data.rel.ro.gopclntab"));
+        let table = table.filter(|table| !self.is_too_large(table));
+        let bytes = table.and_then(|table| table.data(self.endian, self.data).ok());
+        let text = section(b".text").map_or(0, |text| text.sh_addr(self.endian).into());
+        for symbol in go_functions(bytes.unwrap_or(&[]), text) {
+            if !self.add_symbol(symbol) {
+                break;
+            }
+        }
+    }
+
     /// Adds the stubs of procedure linkage tables, as `name@plt`. A stub jumps through a slot of the global offset
     /// table, and the relocation of the slot has the name of the function. So stubs are found by their jump, for every
     /// layout that a linker gives the table. Broken tables have none.
@@ -334,7 +353,7 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
 }
 
 /// Returns the name at `start` of a string table; `None` if it is empty, too long or not in the table.
-fn name_at(strings: &[u8], start: u32) -> Option<String> {
+pub(crate) fn name_at(strings: &[u8], start: u32) -> Option<String> {
     let rest = strings.get(start as usize..)?;
     let end = rest.iter().take(MAX_NAME).position(|byte| *byte == 0)?;
     let name = rest.get(..end).filter(|name| !name.is_empty())?;
