@@ -110,6 +110,26 @@ def test_map_of_a_later_process_with_the_same_pid_is_not_used(
     assert SUM not in recording.instructions_by_function()
 
 
+def test_perf_finds_the_same_names(
+    program: Callable[[str], Path], record_jit: Recorder, tmp_path: Path
+) -> None:
+    perf = shutil.which("perf") or pytest.skip("perf is not installed")
+    recording = record_jit(program("jit_compiler"), "map")
+    command: list[str | Path] = [
+        perf,
+        "script",
+        "-i",
+        recording.data,
+        "--itrace=b",
+        "-F",
+        "ip,sym,dso",
+    ]
+    printed = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert f" {TWICE} ({recording.map})" in printed
+
+
 def test_pack_has_the_map(
     program: Callable[[str], Path], record_jit: Recorder, tmp_path: Path
 ) -> None:
