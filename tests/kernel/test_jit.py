@@ -139,12 +139,17 @@ def test_moved_jit_code_applies_at_its_new_address(tmp_path: Path) -> None:
     ]
 
 
-def test_jitdump_with_other_clock_is_reported(tmp_path: Path) -> None:
+def test_jitdump_with_other_clock_has_the_code_of_the_end(tmp_path: Path) -> None:
     data = write_jit_recording(tmp_path)
     (tmp_path / f"jit-{PID}.dump").write_bytes(header(0) + DUMP[40:])
     with Trace(data) as trace:
         (problem,) = trace.image_problems
         assert "not TSC ticks" in problem.message
+        (stream,) = trace.streams
+        # each run of "second" ends at its second instruction
+        assert [int(ip) for part in stream.instructions() for ip in part.ip] == [AT, AT]
+        for time in (20, 2_000):
+            assert str(trace.symbols.lookup(PID, time, AT)) == "second"
 
 
 def test_perf_map_names_memory(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from rtit.image.jit_files import (
     read_jitdump,
     read_perf_map,
 )
-from rtit.image.mappings import MappedRanges
+from rtit.image.mappings import FOREVER, MappedRanges
 from rtit.image.mappings import Mapping as MemoryMapping
 
 _PAGE = 4096
@@ -77,7 +77,7 @@ class _PendingJitDump:
     def __init__(self, images: Images, dump: JitDump) -> None:
         self._images = images
         self._dump = dump
-        times = dump.times if dump.in_ticks else [0] * len(dump)
+        times: Sequence[int] = dump.times if dump.in_ticks else [0] * len(dump)
         self._times = times
         self._order = sorted(range(len(dump)), key=times.__getitem__)
         self._next = 0
@@ -97,6 +97,18 @@ class _PendingJitDump:
         dump.names.clear()
 
     def apply_until(self, time: int) -> None:
+        """Apply all functions up to a time; none of a dump whose times are not TSC ticks."""
+        if self._dump.in_ticks:
+            self._apply_until(time)
+
+    def apply_all(self) -> None:
+        """Apply the remaining functions, after all records."""
+        if not self._dump.in_ticks:
+            start = self._images.mappings(self._dump.pid).program_start
+            self._times = [start] * len(self._dump)
+        self._apply_until(FOREVER)
+
+    def _apply_until(self, time: int) -> None:
         while self._next < len(self._order) and self._times[self._order[self._next]] <= time:
             self._map_function(self._order[self._next])
             self._next += 1
@@ -163,7 +175,8 @@ class JitCodeLoader:
 
     def finish(self) -> None:
         """Apply the remaining functions, and the names of the perf maps."""
-        self.apply_until((1 << 64) - 1)
+        for dump in self._pending:
+            dump.apply_all()
         self._pending.clear()
         for pid in self._images.pids:
             rows = self._rows_of_map(pid) + self._named.pop(pid, [])
