@@ -161,7 +161,7 @@ def unmapped_code(trace: Trace, stream: Stream) -> Counter[Function]:
     found: Counter[Function] = Counter()
     for name, path, count in stream.instructions_by_function(trace.symbols):
         if path not in files:
-            found[name, path.rpartition("/")[2]] += count
+            found[name, _file_name(path)] += count
     stream.discard_decoder()
     return found
 
@@ -169,7 +169,12 @@ def unmapped_code(trace: Trace, stream: Stream) -> Counter[Function]:
 def unmapped_function_at(trace: Trace, tid: int, address: int, time: int) -> Function:
     """Return the function at an address that is in no file."""
     location = trace.symbols.lookup(tid, time, address)
-    return location.name, location.module.rpartition("/")[2]
+    return location.name, _file_name(location.module)
+
+
+def _file_name(path: str) -> str:
+    """Return the name of a mapped file; "" for anonymous memory."""
+    return "" if path == "//anon" else path.rpartition("/")[2]
 
 
 _MAX_COMM = 15
