@@ -60,6 +60,8 @@ pub struct NamedEdge {
     pub entry: u64,
     /// Index in `ThreadCalls::function_names`.
     pub function: u32,
+    /// The called function as `CodeInfo::function_at` numbers it; the entry where no function is known.
+    callee: u64,
 }
 
 /// All calls over one edge.
@@ -67,7 +69,8 @@ pub struct NamedEdge {
 pub struct CallTotal {
     pub edge: CallEdge,
     pub calls: u64,
-    /// Instructions that ran until the calls returned; those of recursive calls count once.
+    /// Instructions that ran until the calls returned. Calls made while the function already runs on this stack add
+    /// none: so the sum over all edges to a function has each of its instructions once.
     pub inclusive: u64,
 }
 
@@ -208,12 +211,14 @@ impl NamedCode {
                 names.push(name.clone());
                 names.len() as u32 - 1
             });
+        let callee = self.facts_at(entry).function.unwrap_or(entry);
         let number = self.edges.len() as u32;
         self.edges.push(NamedEdge {
             edge,
             call_site,
             entry,
             function,
+            callee,
         });
         self.numbers.insert(edge, number);
         number
@@ -532,6 +537,7 @@ impl ThreadCalls {
         let mut beyond_edges = 0;
         let mut contexts = ContextBuilder::default();
         let mut active = vec![NONE; self.edges.len()];
+        let mut running = RunningFunctions::new(&self.edges);
         let mut contexts_of_nodes = vec![NONE; nodes.len()];
         for visit in DepthFirst::new(self.tree.nodes()) {
             let (node, at) = match visit {
@@ -549,6 +555,7 @@ impl ThreadCalls {
                 continue;
             };
             if matches!(visit, Visit::Leave(_)) {
+                running.leave(node.call, at);
                 if *active == at {
                     *active = NONE;
                 }
@@ -561,9 +568,13 @@ impl ThreadCalls {
                 continue;
             }
             call.calls += node.calls;
+            // A root has no call that could have its instructions.
+            let is_root = node.kind == CallKind::Root;
+            if is_root || running.enter(node.call, at) {
+                call.inclusive += totals.get(at as usize).copied().unwrap_or(0);
+            }
             if *active == NONE {
                 *active = at;
-                call.inclusive += totals.get(at as usize).copied().unwrap_or(0);
                 *context = contexts.add_context(above.unwrap_or(NONE), node.call, node.calls);
                 contexts.add_own(*context, node.own);
             } else {
@@ -585,6 +596,50 @@ impl ThreadCalls {
             contexts: contexts.contexts,
             beyond_contexts: contexts.beyond,
             beyond_edges,
+        }
+    }
+}
+
+/// The functions on the stack, with the node of their outermost call.
+struct RunningFunctions {
+    /// By edge.
+    functions: Vec<u32>,
+    /// By function; `NONE` if it is not running.
+    outermost: Vec<u32>,
+}
+
+impl RunningFunctions {
+    fn new(edges: &[NamedEdge]) -> RunningFunctions {
+        let mut numbers = AddressMap::default();
+        let functions = edges.iter().map(|named| {
+            let next = numbers.len() as u32;
+            *numbers.entry(named.callee).or_insert(next)
+        });
+        RunningFunctions {
+            functions: functions.collect(),
+            outermost: vec![NONE; numbers.len()],
+        }
+    }
+
+    fn outermost_node(&mut self, edge: u32) -> Option<&mut u32> {
+        let function = *self.functions.get(edge as usize)?;
+        self.outermost.get_mut(function as usize)
+    }
+
+    /// Enters the function of an edge; returns whether it was not running.
+    fn enter(&mut self, edge: u32, node: u32) -> bool {
+        match self.outermost_node(edge) {
+            Some(outermost) if *outermost == NONE => {
+                *outermost = node;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn leave(&mut self, edge: u32, node: u32) {
+        if let Some(outermost) = self.outermost_node(edge).filter(|found| **found == node) {
+            *outermost = NONE;
         }
     }
 }

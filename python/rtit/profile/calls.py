@@ -102,7 +102,8 @@ class CodeLocation(NamedTuple):
 class CallTotals(NamedTuple):
     """How often a callee was called from one location, and the instructions until it returned.
 
-    Instructions of recursive calls count once.
+    Calls of a function that is running on the same stack have no instructions, so that the sum over
+    all calls of a function has each instruction once.
     """
 
     target: CodeLocation

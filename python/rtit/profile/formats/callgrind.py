@@ -1,9 +1,11 @@
 """The profile format of callgrind (valgrind, "Callgrind Format Specification"), version 1.
 
 Costs are exact instruction counts by address and source line. A call costs the instructions until
-it returns; those of a recursive call count once. A jump to another function counts as a call. Names
-are written once and then referred to by number. Code in no file has one position, address 0, per
-function.
+it returns. A call of a function that is running costs nothing: readers take the sum over all calls
+of a function for its inclusive cost, which so has each instruction once. (valgrind has a function'2
+for such calls, whose sum has an instruction once for each level.) A jump to another function counts
+as a call. Names are written once and then referred to by number. Code in no file has one position,
+address 0, per function.
 """
 
 from __future__ import annotations
