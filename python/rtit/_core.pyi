@@ -242,8 +242,29 @@ class Functions:
         first range that `max_rows` excludes, or None; whether lines are missing because a limit
         was reached. Ranges that begin before `start` are left out.
         """
+    def inlined_calls(self, windows: Sequence[tuple[int, int]]) -> InlinedCallColumns:
+        """Return the inlined calls with code in `windows` of addresses, from DWARF.
+
+        Ranges: `start`, `end` (u64), `call`. Calls, of which an inner one is after an outer one:
+        `parent` (2**32-1 for none), `function`, `call_file` (2**32-1 if unknown), `call_line`.
+        Functions: `names`, and where they are declared, `first_file`, `first_line`.
+        """
     def address(self, offset: int) -> int:
         """Return the address of a file offset; the offset itself if the file has none."""
+
+class InlinedCallColumns(TypedDict):
+    start: Column
+    end: Column
+    call: Column
+    parent: Column
+    function: Column
+    call_file: Column
+    call_line: Column
+    names: list[str]
+    first_file: Column
+    first_line: Column
+    files: list[str]
+    is_incomplete: bool
 
 @final
 class Names:
@@ -470,17 +491,24 @@ class StreamDecoder:
         """Decode to the end and return instructions by function: name, file ("" if unknown),
         instructions. `others`: names of the other address spaces in their order.
         """
-    def calls(self, names: Names, max_pairs: int) -> Columns:
+    def calls(self, names: Names, max_pairs: int, max_runs: int) -> Columns:
         """Decode to the end and return who called whom, as u64 columns.
 
         A row for each of at most `max_pairs` pairs of locations: `from_region`, `from_offset`,
-        `to_region`, `to_offset`, `calls`, `inclusive` (instructions until the calls returned, those
-        of recursive calls once). A location is a row of `names`, sorted by start, and an offset in
-        its file; without a region 2**64-1 and an address; 2**64-1 and 0 called what ran first.
+        `to_region`, `to_offset`, `calls`, `inclusive` (instructions until the calls returned; none
+        for calls of a function that is running). A location is a row of `names`, sorted by start,
+        and an offset in its file; without a region 2**64-1 and an address; 2**64-1 and 0 called
+        what ran first.
 
         A row for each context, a call within others: `parent` (its row, or 2**64-1), `call` (row of
         the pair), `own` (instructions of the called function itself). One row: `deep_calls`, too
         deep or in too many contexts, and `calls_beyond_pairs`, between other locations.
+
+        A row for each of at most `max_runs` runs of instructions in a context, sorted: the row of
+        the context `run_context`, region `run_region` (2**32-1 for none) and offset `run_offset` of
+        the first instruction, `run_instructions`, and how often, `run_count`. Only the offset and
+        the count are u64, the others u32. Code that counts for
+        another function in `own`, such as a PLT stub, is left out.
         """
     def call_tree(self, names: Names, is_whole: bool, max_pairs: int) -> CallTreeColumns:
         """Decode to the end and return the call tree, for `rtit.trace.tables.call_tree`.

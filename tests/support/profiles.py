@@ -41,8 +41,13 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> ProfiledProgram:
         program = compiled("profiled", [str(SOURCES / "profiled.c")], language="c", flags=FLAGS)
     except CannotBuildError as error:
         pytest.skip(str(error))
+    return record_program(program, tmp_path_factory.mktemp("profiled"))
+
+
+def record_program(program: Path, folder: Path) -> ProfiledProgram:
+    """Record a program with QEMU; skip the test if there is none."""
     require_backend("qemu")
-    data = tmp_path_factory.mktemp("profiled") / "perf.data"
+    data = folder / "perf.data"
     record_to_end(start_recording(RecordRequest([str(program)], backend="qemu", output=data)))
     return ProfiledProgram(program, data)
 

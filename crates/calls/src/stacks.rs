@@ -334,8 +334,15 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         self.counts
     }
 
-    /// Settles open choices, ends all calls, and returns the tree.
-    pub fn finish(&mut self) -> CallTree {
+    /// The node of the running function.
+    #[inline]
+    pub fn current_node(&self) -> u32 {
+        self.node
+    }
+
+    /// Settles open choices and ends all calls. Returns the tree, and the number in it of each node that
+    /// `current_node` returned.
+    pub fn finish(&mut self) -> (CallTree, Vec<u32>) {
         for index in 0..self.choices.len() as u32 {
             self.settle(index);
         }

@@ -147,9 +147,9 @@ impl CallTree {
         self.nodes.len() >= MAX_NODES
     }
 
-    /// Returns the tree without floating nodes and nodes of undone calls. Floating nodes without a link become roots
-    /// with `unknown_call`.
-    pub fn finish(self, unknown_call: u32) -> CallTree {
+    /// Returns the tree without floating nodes and nodes of undone calls, and the number in it of each node, `NO_NODE`
+    /// for those left out. Floating nodes without a link become roots with `unknown_call`.
+    pub fn finish(self, unknown_call: u32) -> (CallTree, Vec<u32>) {
         let mut is_used: Vec<bool> = self
             .nodes
             .iter()
@@ -217,6 +217,6 @@ impl CallTree {
                 }
             }
         }
-        finished
+        (finished, moved)
     }
 }

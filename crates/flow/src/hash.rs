@@ -49,7 +49,7 @@ pub type AddressSet = std::collections::HashSet<u64, BuildHasherDefault<AddressH
 pub type AddressMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
 /// Counts by a key of a few numbers.
-pub(crate) type CountsBy<K> = std::collections::HashMap<K, u64, BuildHasherDefault<AddressHasher>>;
+pub type CountsBy<K> = std::collections::HashMap<K, u64, BuildHasherDefault<AddressHasher>>;
 
 pub(crate) fn add_to_count<K: Eq + Hash>(counts: &mut CountsBy<K>, key: K, count: u64) {
     *counts.entry(key).or_default() += count;

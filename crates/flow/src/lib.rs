@@ -101,7 +101,7 @@ pub use edge_counter::{
 };
 pub use error::{ErrorCause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
-pub use hash::{mix_address, AddressMap, AddressSet, K};
+pub use hash::{mix_address, AddressMap, AddressSet, CountsBy, K};
 pub use packet_clock::PacketClock;
 pub use segments::{AdditiveDecoder, AdditiveSink, OrderedDecoder, ParallelConfig};
 pub use settings::{

@@ -24,7 +24,7 @@ use object::read::ReadRef;
 use object::{CompressedData, CompressionFormat, Object, ObjectSection};
 use ruzstd::decoding::StreamingDecoder;
 
-type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 
 /// Bytes that the compressed sections of a file may unpack to, together; more if the file itself is larger.
 const MAX_UNPACKED: u64 = 1 << 27;
@@ -130,16 +130,16 @@ pub fn source_lines<'d, R: ReadRef<'d>>(data: R, query: &LineQuery<'_>) -> Optio
 }
 
 /// The DWARF sections of an ELF file.
-struct LoadedSections<'d> {
-    sections: DwarfSections<Cow<'d, [u8]>>,
-    endian: RunTimeEndian,
+pub(crate) struct LoadedSections<'d> {
+    pub(crate) sections: DwarfSections<Cow<'d, [u8]>>,
+    pub(crate) endian: RunTimeEndian,
     /// Bytes of the sections with range lists.
-    range_bytes: usize,
+    pub(crate) range_bytes: usize,
     /// False if a section cannot be unpacked; it counts as empty.
-    is_whole: bool,
+    pub(crate) is_whole: bool,
 }
 
-fn load_sections<'d, R: ReadRef<'d>>(data: R) -> Option<LoadedSections<'d>> {
+pub(crate) fn load_sections<'d, R: ReadRef<'d>>(data: R) -> Option<LoadedSections<'d>> {
     let mut bytes_left = MAX_UNPACKED.max(data.len().ok()?);
     let file = object::File::parse(data).ok()?;
     let endian = match file.is_little_endian() {
@@ -189,7 +189,7 @@ fn decompress_section<'d>(
 }
 
 /// Why reading ends early.
-enum EarlyEnd {
+pub(crate) enum EarlyEnd {
     InvalidUnit,
     LimitReached,
     Cancelled,
@@ -281,21 +281,9 @@ impl<'a> LineReader<'a, '_> {
         ranges: Option<AttributeValue<Slice<'a>>>,
         high: Option<AttributeValue<Slice<'a>>>,
     ) -> Result<Option<AddressRanges>, EarlyEnd> {
-        let list = ranges.map(|value| self.dwarf.attr_ranges(unit, value));
-        let mut code = Vec::new();
-        if let Some(mut list) = list.transpose()?.flatten() {
-            while let Some(range) = list.next()? {
-                let left = self.range_entries.checked_sub(1);
-                self.range_entries = left.ok_or(EarlyEnd::LimitReached)?;
-                code.push((range.begin, range.end));
-            }
-        } else if let Some(high) = high {
-            let end = match high {
-                AttributeValue::Udata(size) => Some(unit.low_pc.wrapping_add(size)),
-                high => self.dwarf.attr_address(unit, high)?,
-            };
-            code.extend(end.map(|end| (unit.low_pc, end)));
-        }
+        let low_and_high = high.map(|high| (unit.low_pc, high));
+        let budget = &mut self.range_entries;
+        let code = read_code_ranges(self.dwarf, unit, ranges, low_and_high, budget)?;
         let code = AddressRanges::new(code);
         Ok((!code.0.is_empty()).then_some(code))
     }
@@ -347,7 +335,7 @@ impl<'a> LineReader<'a, '_> {
                 let number = match numbers.entry(file) {
                     Entry::Occupied(known) => *known.get(),
                     Entry::Vacant(new) => {
-                        let path = self.file_path(&unit, header, entry)?;
+                        let path = file_path(self.dwarf, &unit, header, entry)?;
                         *new.insert(self.rows.file_number(path))
                     }
                 };
@@ -356,42 +344,68 @@ impl<'a> LineReader<'a, '_> {
         }
         Ok(())
     }
+}
 
-    /// Returns the path of a source file; `None` if it is too long.
-    fn file_path(
-        &self,
-        unit: &gimli::Unit<Slice<'a>>,
-        header: &gimli::LineProgramHeader<Slice<'a>>,
-        file: &FileEntry<Slice<'a>>,
-    ) -> Result<Option<OsString>, EarlyEnd> {
-        let mut path = PathBuf::new();
-        let directory = match file.directory_index() {
-            0 => None,
-            _ => file.directory(header),
-        };
-        let directory = directory.map(|value| self.dwarf.attr_string(unit, value));
-        let name = self.dwarf.attr_string(unit, file.path_name())?;
-        for part in [unit.comp_dir, directory.transpose()?, Some(name)] {
-            let part = part.map_or(&[][..], |part| part.slice());
-            if part.len() + path.as_os_str().len() > MAX_PATH {
-                return Ok(None);
-            }
-            if !part.is_empty() {
-                path.push(OsStr::from_bytes(part));
-            }
+/// Returns the ranges of an entry's code, from `DW_AT_ranges`, or from `DW_AT_low_pc` and `DW_AT_high_pc`. Takes the
+/// entries of range lists from `budget`.
+pub(crate) fn read_code_ranges<'a>(
+    dwarf: &Dwarf<Slice<'a>>,
+    unit: &gimli::Unit<Slice<'a>>,
+    ranges: Option<AttributeValue<Slice<'a>>>,
+    low_and_high: Option<(u64, AttributeValue<Slice<'a>>)>,
+    budget: &mut usize,
+) -> Result<Vec<(u64, u64)>, EarlyEnd> {
+    let list = ranges.map(|value| dwarf.attr_ranges(unit, value));
+    let mut code = Vec::new();
+    if let Some(mut list) = list.transpose()?.flatten() {
+        while let Some(range) = list.next()? {
+            *budget = budget.checked_sub(1).ok_or(EarlyEnd::LimitReached)?;
+            code.push((range.begin, range.end));
         }
-        Ok(Some(path.into()))
+    } else if let Some((low, high)) = low_and_high {
+        let end = match high {
+            AttributeValue::Udata(size) => Some(low.wrapping_add(size)),
+            high => dwarf.attr_address(unit, high)?,
+        };
+        code.extend(end.map(|end| (low, end)));
     }
+    Ok(code)
+}
+
+/// Returns the path of a source file; `None` if it is too long.
+pub(crate) fn file_path<'a>(
+    dwarf: &Dwarf<Slice<'a>>,
+    unit: &gimli::Unit<Slice<'a>>,
+    header: &gimli::LineProgramHeader<Slice<'a>>,
+    file: &FileEntry<Slice<'a>>,
+) -> Result<Option<OsString>, EarlyEnd> {
+    let mut path = PathBuf::new();
+    let directory = match file.directory_index() {
+        0 => None,
+        _ => file.directory(header),
+    };
+    let directory = directory.map(|value| dwarf.attr_string(unit, value));
+    let name = dwarf.attr_string(unit, file.path_name())?;
+    for part in [unit.comp_dir, directory.transpose()?, Some(name)] {
+        let part = part.map_or(&[][..], |part| part.slice());
+        if part.len() + path.as_os_str().len() > MAX_PATH {
+            return Ok(None);
+        }
+        if !part.is_empty() {
+            path.push(OsStr::from_bytes(part));
+        }
+    }
+    Ok(Some(path.into()))
 }
 
 /// The abbreviation tables of all units, by offset. Those that several units share are kept.
-struct AbbreviationTables {
+pub(crate) struct AbbreviationTables {
     unit_counts: BTreeMap<usize, usize>,
     shared: HashMap<usize, Option<Arc<Abbreviations>>>,
 }
 
 impl AbbreviationTables {
-    fn new(dwarf: &Dwarf<Slice<'_>>) -> AbbreviationTables {
+    pub(crate) fn new(dwarf: &Dwarf<Slice<'_>>) -> AbbreviationTables {
         let mut unit_counts = BTreeMap::new();
         let mut headers = dwarf.units();
         while let Ok(Some(header)) = headers.next() {
@@ -405,7 +419,7 @@ impl AbbreviationTables {
         }
     }
 
-    fn table_of_unit(
+    pub(crate) fn table_of_unit(
         &mut self,
         dwarf: &Dwarf<Slice<'_>>,
         offset: DebugAbbrevOffset,
@@ -430,11 +444,11 @@ impl AbbreviationTables {
 }
 
 /// Half-open ranges of addresses, sorted, none of which touch.
-struct AddressRanges(Vec<(u64, u64)>);
+pub(crate) struct AddressRanges(pub(crate) Vec<(u64, u64)>);
 
 impl AddressRanges {
     /// `ranges` are in any order; empty ones are dropped.
-    fn new(mut ranges: Vec<(u64, u64)>) -> AddressRanges {
+    pub(crate) fn new(mut ranges: Vec<(u64, u64)>) -> AddressRanges {
         ranges.retain(|(start, end)| start < end);
         ranges.sort_unstable();
         ranges.dedup_by(|next, last| {
@@ -448,7 +462,7 @@ impl AddressRanges {
     }
 
     /// Whether part of `start..end` is in one of the ranges.
-    fn overlaps_range(&self, start: u64, end: u64) -> bool {
+    pub(crate) fn overlaps_range(&self, start: u64, end: u64) -> bool {
         let first = self.0.partition_point(|range| range.1 <= start);
         self.0.get(first).is_some_and(|range| range.0 < end)
     }

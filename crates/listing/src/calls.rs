@@ -9,7 +9,7 @@ use rtit_calls::{
     CallKind, CallLog, CallStacks, CallTree, CodeInfo, EndedCall, FunctionRole, RootKind,
     StackCounts, KERNEL_START, NO_NODE,
 };
-use rtit_flow::{AddressMap, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
+use rtit_flow::{AddressMap, CountsBy, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
 
 use crate::names::{NameCursor, NameFormatter};
 
@@ -85,10 +85,23 @@ pub struct CallContext {
     pub own: u64,
 }
 
+/// How often consecutive instructions ran in a context.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ContextRun {
+    /// Index of the `CallContext`.
+    pub context: u32,
+    /// The first instruction.
+    pub start: CallSiteAddress,
+    pub instructions: u32,
+    pub count: u64,
+}
+
 /// The calls of a thread, added up. Instructions of calls beyond a limit count for a caller.
 pub struct CallSums {
     pub calls: Vec<CallTotal>,
     pub contexts: Vec<CallContext>,
+    /// Sorted. Runs beyond the limit are left out, and those of undone calls.
+    pub runs: Vec<ContextRun>,
     pub beyond_contexts: u64,
     pub beyond_edges: u64,
 }
@@ -99,6 +112,8 @@ pub struct ThreadCalls {
     pub function_names: Vec<String>,
     pub tree: CallTree,
     pub counts: StackCounts,
+    /// Like `CallSums::runs`, but with a node in place of the context.
+    runs: Vec<ContextRun>,
 }
 
 /// What is known about an address.
@@ -276,9 +291,48 @@ enum Departure {
     Untraced { is_return: bool, next: u64 },
 }
 
+/// Counts runs of instructions by node of the call tree.
+struct NodeRuns {
+    /// The count of a node and number of instructions, and of a first instruction.
+    counts: CountsBy<(u64, u64)>,
+    starts: AddressMap<CallSiteAddress>,
+    max_runs: usize,
+}
+
+impl NodeRuns {
+    #[inline]
+    fn count_run(&mut self, node: u32, fragment: &RunFragment<'_>, code: &NamedCode) {
+        let size = fragment.lengths.len() as u64;
+        let key = (u64::from(node) << 32 | size, fragment.start);
+        if let Some(count) = self.counts.get_mut(&key) {
+            *count += 1;
+        } else if self.counts.len() < self.max_runs {
+            self.counts.insert(key, 1);
+            let start = self.starts.entry(fragment.start);
+            start.or_insert_with(|| code.site_of_address(fragment.start));
+        }
+    }
+
+    /// Returns the runs by node of the finished tree. `node_numbers`: the number in it of each node.
+    fn take_runs(&mut self, node_numbers: &[u32]) -> Vec<ContextRun> {
+        let counts = std::mem::take(&mut self.counts);
+        let runs = counts.into_iter().filter_map(|((key, start), count)| {
+            let node = *node_numbers.get((key >> 32) as usize)?;
+            Some(ContextRun {
+                context: (node != NO_NODE).then_some(node)?,
+                start: *self.starts.get(&start)?,
+                instructions: key as u32,
+                count,
+            })
+        });
+        runs.collect()
+    }
+}
+
 /// The sink that follows calls. `log` gets each of them.
 pub struct CallSink<L = ()> {
     stacks: CallStacks<NamedCode, L>,
+    runs: NodeRuns,
     departure: Option<Departure>,
     /// The last instruction, and the address after it.
     last: (u64, u64),
@@ -287,15 +341,21 @@ pub struct CallSink<L = ()> {
 
 impl CallSink {
     /// As `with_log`, without a log.
-    pub fn new(names: NameCursor, is_whole: bool, max_edges: usize) -> CallSink {
-        CallSink::with_log(names, is_whole, max_edges, ())
+    pub fn new(names: NameCursor, is_whole: bool, max_edges: usize, max_runs: usize) -> CallSink {
+        CallSink::with_log(names, is_whole, max_edges, max_runs, ())
     }
 }
 
 impl<L: CallLog> CallSink<L> {
     /// `is_whole`: the trace begins with the thread. Calls beyond the first `max_edges` pairs of caller and callee
-    /// share one number for each kind of call.
-    pub fn with_log(names: NameCursor, is_whole: bool, max_edges: usize, log: L) -> CallSink<L> {
+    /// share one number for each kind of call. The first `max_runs` runs of instructions are counted by context.
+    pub fn with_log(
+        names: NameCursor,
+        is_whole: bool,
+        max_edges: usize,
+        max_runs: usize,
+        log: L,
+    ) -> CallSink<L> {
         let code = NamedCode {
             names,
             facts: AddressMap::default(),
@@ -313,6 +373,11 @@ impl<L: CallLog> CallSink<L> {
         };
         CallSink {
             stacks: CallStacks::with_log(code, root, log),
+            runs: NodeRuns {
+                counts: CountsBy::default(),
+                starts: AddressMap::default(),
+                max_runs,
+            },
             departure: None,
             last: (0, 0),
             is_run_open: false,
@@ -326,7 +391,8 @@ impl<L: CallLog> CallSink<L> {
 
     /// Ends all calls.
     pub fn finish(&mut self) -> ThreadCalls {
-        let tree = self.stacks.finish();
+        let (tree, node_numbers) = self.stacks.finish();
+        let runs = self.runs.take_runs(&node_numbers);
         let counts = self.stacks.counts();
         let code = &mut self.stacks.code;
         ThreadCalls {
@@ -334,6 +400,7 @@ impl<L: CallLog> CallSink<L> {
             function_names: std::mem::take(&mut code.function_names),
             tree,
             counts,
+            runs,
         }
     }
 
@@ -388,6 +455,10 @@ impl<L: CallLog> Sink for CallSink<L> {
         }
         self.stacks
             .execute(fragment.start, fragment.lengths.len() as u64);
+        if self.runs.max_runs > 0 {
+            let node = self.stacks.current_node();
+            self.runs.count_run(node, fragment, &self.stacks.code);
+        }
         let length = fragment.lengths.last().copied().unwrap_or(0);
         self.last = (fragment.last, fragment.last.wrapping_add(length.into()));
         self.is_run_open = true;
@@ -587,6 +658,21 @@ impl ThreadCalls {
                 }
             }
         }
+        let runs = self.runs.iter().filter_map(|run| {
+            let context = *contexts_of_nodes.get(run.context as usize)?;
+            (context != NONE).then_some(ContextRun { context, ..*run })
+        });
+        let mut runs: Vec<ContextRun> = runs.collect();
+        runs.sort_unstable();
+        // The nodes of a recursive function can share a context.
+        runs.dedup_by(|next, last| {
+            let key = |run: &ContextRun| (run.context, run.start, run.instructions);
+            let is_same = key(next) == key(last);
+            if is_same {
+                last.count += next.count;
+            }
+            is_same
+        });
         let is_unused = |call: &CallTotal| call.edge.is_beyond_limit() && call.calls == 0;
         while calls.last().is_some_and(is_unused) {
             calls.pop();
@@ -594,6 +680,7 @@ impl ThreadCalls {
         CallSums {
             calls,
             contexts: contexts.contexts,
+            runs,
             beyond_contexts: contexts.beyond,
             beyond_edges,
         }

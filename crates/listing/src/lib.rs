@@ -14,8 +14,8 @@ pub mod table;
 
 pub use by_function::FunctionCountSink;
 pub use calls::{
-    CallBatch, CallContext, CallEdge, CallSink, CallSiteAddress, CallSums, CallTotal, NamedEdge,
-    ThreadCalls, NONE,
+    CallBatch, CallContext, CallEdge, CallSink, CallSiteAddress, CallSums, CallTotal, ContextRun,
+    NamedEdge, ThreadCalls, NONE,
 };
 pub use lines::{
     AddressPeriod, InstructionFilter, LineFormat, ListingColumn, ListingSink, TimeScale,

@@ -527,15 +527,16 @@ impl StreamDecoder {
         py: Python<'py>,
         names: &Names,
         max_pairs: usize,
+        max_runs: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
         let mut state = self.lock_state()?;
-        let sink = || CallSink::new(names.new_name_cursor(), true, max_pairs);
+        let sink = || CallSink::new(names.new_name_cursor(), true, max_pairs, max_runs);
         let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
         let decoder = decoder.ok_or_else(other_results_requested_error)?;
         self.decode_serially(py, decoder, false)?;
         let found = py.detach(|| decoder.sink_mut().finish());
         let sums = py.detach(|| found.sum_by_edge());
-        let (calls, contexts) = (&sums.calls, &sums.contexts);
+        let (calls, contexts, runs) = (&sums.calls, &sums.contexts, &sums.runs);
         let deep = sums.beyond_contexts + found.counts.too_deep + found.tree.calls_without_node;
         state.finish_decoder();
         let wide = |index: u32| match index {
@@ -552,6 +553,11 @@ impl StreamDecoder {
             parent: column_of_rows(contexts, |row| wide(row.parent)),
             call: column_of_rows(contexts, |row| wide(row.call)),
             own: column_of_rows(contexts, |row| row.own),
+            run_context: column_of_rows(runs, |row| row.context),
+            run_region: column_of_rows(runs, |row| row.start.region),
+            run_offset: column_of_rows(runs, |row| row.start.offset),
+            run_instructions: column_of_rows(runs, |row| row.instructions),
+            run_count: column_of_rows(runs, |row| row.count),
             deep_calls: Column::from(vec![deep]),
             calls_beyond_pairs: Column::from(vec![sums.beyond_edges]),
         )
@@ -565,7 +571,7 @@ impl StreamDecoder {
         max_pairs: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
         let mut state = self.lock_state()?;
-        let sink = || CallSink::new(names.new_name_cursor(), is_whole, max_pairs);
+        let sink = || CallSink::new(names.new_name_cursor(), is_whole, max_pairs, 0);
         let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
         let decoder = decoder.ok_or_else(other_results_requested_error)?;
         self.decode_serially(py, decoder, false)?;
@@ -615,7 +621,7 @@ impl StreamDecoder {
             max_calls: max_rows.max(1),
             has_finished: false,
         };
-        let sink = || CallSink::with_log(names.new_name_cursor(), is_whole, max_pairs, log);
+        let sink = || CallSink::with_log(names.new_name_cursor(), is_whole, max_pairs, 0, log);
         let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
         let Some(decoder) = decoder else {
             return Ok(None);

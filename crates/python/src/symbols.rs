@@ -8,14 +8,14 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use rtit_image::{
-    elf, join_symbols, source_line, source_lines, ElfError, FrameRange, LineQuery, Symbol,
-    SymbolBinding,
+    elf, inlined_calls, join_symbols, source_line, source_lines, ElfError, FrameRange, LineQuery,
+    Symbol, SymbolBinding,
 };
 use rtit_listing::MappedRegion;
 
-use crate::arguments::{os_text_to_str, BoundedItems, OsText};
+use crate::arguments::{dict_of, os_text_to_str, BoundedItems, OsText};
 use crate::columns::{column_of_rows, Column};
 use crate::errors::{error_about_file, PendingError, SignalInterrupt};
 
@@ -412,6 +412,33 @@ impl Functions {
             found.next,
             is_incomplete,
         ))
+    }
+
+    fn inlined_calls<'py>(
+        &self,
+        py: Python<'py>,
+        windows: BoundedItems<(u64, u64)>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let found = self.search_dwarf(py, |data, interrupt| {
+            let found = inlined_calls(data, &windows.0, &|| interrupt.check_signals())?;
+            (!found.calls.is_empty()).then_some(found)
+        })?;
+        let found = found.unwrap_or_default();
+        let (ranges, calls, functions) = (&found.ranges, &found.calls, &found.functions);
+        dict_of!(py,
+            start: column_of_rows(ranges, |row| row.start),
+            end: column_of_rows(ranges, |row| row.end),
+            call: column_of_rows(ranges, |row| row.call),
+            parent: column_of_rows(calls, |row| row.parent),
+            function: column_of_rows(calls, |row| row.function),
+            call_file: column_of_rows(calls, |row| row.file),
+            call_line: column_of_rows(calls, |row| row.line),
+            names: functions.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(),
+            first_file: column_of_rows(functions, |row| row.file),
+            first_line: column_of_rows(functions, |row| row.line),
+            files: found.files.into_iter().map(OsText).collect::<Vec<_>>(),
+            is_incomplete: found.is_incomplete,
+        )
     }
 
     fn address(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {

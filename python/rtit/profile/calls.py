@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from rtit.errors import UnsupportedError
 from rtit.image import KERNEL_START, has_file
@@ -18,11 +20,32 @@ from rtit.profile.builder import Function, unmapped_function_at
 from rtit.profile.tables import NO_BINARY
 
 if TYPE_CHECKING:
-    from rtit.profile.tables import Profile
+    from numpy.typing import NDArray
+
+    from rtit.profile.tables import Binary, Profile
     from rtit.trace import Stream, Trace
 
 NO_INDEX = (1 << 64) - 1
 """Stands for no value in columns of native code."""
+
+
+class ContextRuns(NamedTuple):
+    """How often consecutive instructions ran in a context.
+
+    Columns: context, binary (NO_BINARY for none), offset of the first instruction, number of
+    instructions, and count.
+    """
+
+    context: Any
+    binary: Any
+    offset: Any
+    instructions: Any
+    count: Any
+
+    @classmethod
+    def empty(cls) -> ContextRuns:
+        """Return no runs."""
+        return cls(*(np.empty(0, kind) for kind in ("i8", "i4", "u8", "u4", "u8")))
 
 
 class CallContexts:
@@ -40,6 +63,7 @@ class CallContexts:
         self._executed = array("Q")
         # by `_context_key`; built for the second stream
         self._numbers: dict[int, int] = {}
+        self._runs: list[ContextRuns] = []
 
     def add_stream_contexts(self, columns: Mapping[str, memoryview], calls: Sequence[int]) -> None:
         """Add the contexts of a stream, as `StreamDecoder.calls` returns them.
@@ -59,6 +83,26 @@ class CallContexts:
             if instructions and not self._instructions[number]:
                 self._executed.append(number)
             self._instructions[number] += instructions
+
+        if len(columns.get("run_context", ())):
+            context = np.asarray(numbers)[np.asarray(columns["run_context"])]
+            names = ("run_binary", "run_offset", "run_instructions", "run_count")
+            self._runs.append(ContextRuns(context, *(np.asarray(columns[name]) for name in names)))
+
+    def take_runs(self) -> ContextRuns:
+        """Return the runs of all contexts, sorted by context, and forget them."""
+        runs, self._runs = self._runs or [ContextRuns.empty()], []
+        joined = ContextRuns(*(np.concatenate(column) for column in zip(*runs, strict=True)))
+        order = np.argsort(joined.context, kind="stable")
+        return ContextRuns(*(column[order] for column in joined))
+
+    def calls_of_contexts(self) -> NDArray[np.uint64]:
+        """Return the call of each context."""
+        return np.asarray(self._calls)
+
+    def instructions_of_contexts(self) -> NDArray[np.uint64]:
+        """Return the instructions of the called function itself, of each context."""
+        return np.asarray(self._instructions)
 
     def _number_of_context(self, parent: int, call: int, *, merges: bool) -> int:
         number = len(self._calls)
@@ -138,6 +182,22 @@ class CallTable:
         target = CodeLocation(self._target_binary[number], self._target[number])
         return CallTotals(target, self._count[number], self._inclusive[number])
 
+    def callee_columns(self) -> tuple[Any, Any]:
+        """Return binary and offset of the callee of each call."""
+        return np.asarray(self._target_binary), np.asarray(self._target)
+
+    def offsets_in(self, binary: Binary) -> NDArray[np.uint64]:
+        """Return the offsets of callers and callees in a binary."""
+        ends = (
+            (self.source_binary, self.source),
+            (self._target_binary, self._target),
+        )
+        return np.unique(
+            np.concatenate(
+                [np.asarray(offset)[np.asarray(number) == binary.number] for number, offset in ends]
+            )
+        )
+
     def add_calls(
         self, source: CodeLocation, target: CodeLocation, count: int, inclusive: int
     ) -> int:
@@ -171,7 +231,7 @@ def count_calls(
     result = CallTable()
     names: dict[Function, Function] = {}
     for stream in streams:
-        ends, columns = follow_calls(trace, stream, profile)
+        ends, columns = follow_calls(trace, stream, profile, with_runs=contexts)
         start_time = trace.images.mappings(stream.tid).program_start
         numbers = array("Q")
         for pair, count, inclusive in zip(
@@ -190,10 +250,11 @@ def count_calls(
 
 
 def follow_calls(
-    trace: Trace, stream: Stream, profile: Profile
+    trace: Trace, stream: Stream, profile: Profile, *, with_runs: bool = False
 ) -> tuple[Iterator[tuple[CodeLocation, CodeLocation]], dict[str, memoryview]]:
     """Return caller and callee of each call of a stream, and the columns of `StreamDecoder.calls`.
 
+    With `with_runs`, the columns have runs, and `run_binary` their binaries as in `CodeLocation`.
     Adds calls beyond the limits of native code to the losses of the profile.
     """
     if stream.needs_extraction:
@@ -206,7 +267,9 @@ def follow_calls(
     losses = profile.losses
     # a pair of locations takes as much memory as two counters
     losses.max_pairs = stream.max_counters // 2
-    found = stream.native_decoder().calls(trace.symbols.names(stream.tid), losses.max_pairs)
+    found = stream.native_decoder().calls(
+        trace.symbols.names(stream.tid), losses.max_pairs, stream.max_counters if with_runs else 0
+    )
     # views, because there may be a million calls
     columns = {name: memoryview(column) for name, column in found.items()}
     losses.deep_calls += columns["deep_calls"][0]
@@ -222,6 +285,11 @@ def follow_calls(
         build_id = mapping.build_id or (symbols.elf.build_id if symbols else None)
         return CodeLocation(numbers.get((mapping.path, build_id), NO_BINARY), offset)
 
+    binaries = [code_location(region, 0).binary for region in range(len(regions))]
+    # the last stands for no region
+    binary_of_region = np.array([*binaries, NO_BINARY], np.int32)
+    run_regions = np.minimum(np.asarray(columns["run_region"]), len(regions))
+    columns["run_binary"] = memoryview(binary_of_region[run_regions])
     names = ("from_region", "from_offset", "to_region", "to_offset")
     rows = zip(*(columns[name] for name in names), strict=True)
     return ((code_location(*row[:2]), code_location(*row[2:])) for row in rows), columns

@@ -171,7 +171,7 @@ impl Thread {
 
     /// Ends the thread, and asserts what is true of each tree and of all calls.
     pub fn finish(mut self) -> FinishedThread {
-        let tree = self.stacks.finish();
+        let (tree, _) = self.stacks.finish();
         let own: u64 = tree.nodes().iter().map(|node| node.own).sum();
         assert_eq!(own, self.executed);
         for (at, node) in tree.nodes().iter().enumerate() {
