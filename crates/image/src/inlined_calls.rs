@@ -3,13 +3,13 @@
 //! Work stays in proportion to the file, as in `source_lines`: each entry of a unit is read once, and an inlined
 //! function once for all its calls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::rc::Rc;
 
 use gimli::{
-    constants, AttributeValue, DebugInfoOffset, Dwarf, EndianSlice, Reader, UnitHeader, UnitOffset,
-    UnitSectionOffset,
+    constants, AttributeValue, DebugInfoOffset, Dwarf, EndianSlice, Reader, Section, UnitHeader,
+    UnitOffset, UnitSectionOffset,
 };
 use object::read::ReadRef;
 
@@ -21,6 +21,10 @@ use crate::source_lines::{
 const MAX_CALLS: usize = 1 << 22;
 /// Entries that lead from an inlined call to the declaration of its function.
 const MAX_REFERENCES: usize = 4;
+/// Attributes of the root of a unit.
+const MAX_ATTRIBUTES: usize = 1 << 8;
+/// How often the headers of line programs are read: units that others refer to can share one.
+const MAX_PROGRAM_USES: usize = 1 << 4;
 /// Names and paths together, in bytes.
 const MAX_NAMES: usize = 1 << 26;
 /// Entries between two checks for cancellation.
@@ -89,7 +93,13 @@ pub fn inlined_calls<'d, R: ReadRef<'d>>(
         is_cancelled,
         tables: AbbreviationTables::new(&dwarf),
         units: Vec::new(),
-        other_unit: None,
+        other_units: HashMap::new(),
+        programs: HashSet::new(),
+        program_bytes: dwarf
+            .debug_line
+            .reader()
+            .len()
+            .saturating_mul(MAX_PROGRAM_USES),
         range_entries: loaded.range_bytes,
         name_bytes: MAX_NAMES,
         function_numbers: HashMap::new(),
@@ -112,8 +122,12 @@ struct CallReader<'a, 'q> {
     tables: AbbreviationTables,
     /// Headers by offset.
     units: Vec<(usize, UnitHeader<Slice<'a>>)>,
-    /// The last unit that was referred to from another one.
-    other_unit: Option<(usize, Rc<Unit<'a>>)>,
+    /// Units that others refer to, by offset.
+    other_units: HashMap<usize, Rc<Unit<'a>>>,
+    /// Offsets of the line programs of the units so far.
+    programs: HashSet<usize>,
+    /// Bytes of headers of line programs that may still be read.
+    program_bytes: usize,
     /// Entries of range lists that may still be read.
     range_entries: usize,
     name_bytes: usize,
@@ -151,17 +165,42 @@ impl<'a> CallReader<'a, '_> {
         }
     }
 
+    /// Whether a unit has a line program, and no earlier unit has the same.
+    fn is_first_unit_of_program(
+        &mut self,
+        header: UnitHeader<Slice<'a>>,
+    ) -> Result<bool, EarlyEnd> {
+        let offset = header.debug_abbrev_offset();
+        let abbreviations = self.tables.table_of_unit(self.dwarf, offset)?;
+        let mut entries = header.entries_raw(&abbreviations, None)?;
+        let root = entries.read_abbreviation()?.ok_or(EarlyEnd::InvalidUnit)?;
+        for specification in root.attributes().iter().take(MAX_ATTRIBUTES) {
+            let attribute = entries.read_attribute(*specification)?;
+            if let (constants::DW_AT_stmt_list, AttributeValue::DebugLineRef(at)) =
+                (attribute.name(), attribute.value())
+            {
+                return Ok(self.programs.insert(at.0));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads a unit, with the header of its line program.
     fn open_unit(&mut self, header: UnitHeader<Slice<'a>>) -> Result<Unit<'a>, EarlyEnd> {
         let offset = header.debug_abbrev_offset();
         let abbreviations = self.tables.table_of_unit(self.dwarf, offset)?;
-        Ok(gimli::Unit::new_with_abbreviations(
-            self.dwarf,
-            header,
-            abbreviations,
-        )?)
+        let unit = gimli::Unit::new_with_abbreviations(self.dwarf, header, abbreviations)?;
+        let program = unit.line_program.as_ref();
+        let size = program.map_or(0, |program| program.header().header_length());
+        let left = self.program_bytes.checked_sub(size);
+        self.program_bytes = left.ok_or(EarlyEnd::LimitReached)?;
+        Ok(unit)
     }
 
     fn read_unit(&mut self, header: UnitHeader<Slice<'a>>) -> Result<(), EarlyEnd> {
+        if !self.is_first_unit_of_program(header)? {
+            return Ok(());
+        }
         let unit = self.open_unit(header)?;
         let mut entries = unit.entries_raw(None)?;
         // Depths and numbers of the calls around the next entry.
@@ -244,7 +283,9 @@ impl<'a> CallReader<'a, '_> {
         parent: u32,
         ranges: &[(u64, u64)],
     ) -> Result<Option<u32>, EarlyEnd> {
-        let Some(origin) = attributes.origin else {
+        // The entries of a supplementary file are not read.
+        let origin = attributes.origin;
+        let Some(origin) = origin.and_then(|origin| section_offset(unit, origin)) else {
             return Ok(None);
         };
         if self.found.calls.len() + self.found.ranges.len() >= MAX_CALLS {
@@ -265,9 +306,8 @@ impl<'a> CallReader<'a, '_> {
         Ok(Some(call))
     }
 
-    /// Returns the number of the function that an entry of `unit` refers to.
-    fn function_number(&mut self, unit: &Unit<'a>, origin: Value<'a>) -> Result<u32, EarlyEnd> {
-        let offset = section_offset(unit, origin).ok_or(EarlyEnd::InvalidUnit)?;
+    /// Returns the number of the function whose entry is at `offset`, to which an entry of `unit` refers.
+    fn function_number(&mut self, unit: &Unit<'a>, offset: usize) -> Result<u32, EarlyEnd> {
         if let Some(&known) = self.function_numbers.get(&offset) {
             return Ok(known);
         }
@@ -330,11 +370,11 @@ impl<'a> CallReader<'a, '_> {
         if unit_start(unit) == Some(start) {
             return Ok(None);
         }
-        if let Some((_, known)) = self.other_unit.as_ref().filter(|known| known.0 == start) {
+        if let Some(known) = self.other_units.get(&start) {
             return Ok(Some(Rc::clone(known)));
         }
         let opened = Rc::new(self.open_unit(header)?);
-        self.other_unit = Some((start, Rc::clone(&opened)));
+        self.other_units.insert(start, Rc::clone(&opened));
         Ok(Some(opened))
     }
 
