@@ -10,11 +10,21 @@ import pytest
 
 from programs.plugin import program
 from support.large_programs import large
-from support.profiles import profiled, run_tool
+from support.profiles import inlined, linkage_stubs, profiled, run_tool
 from support.properties import register_profiles
 from support.recordings import attach, qemu, record
 
-__all__ = ["attach", "large", "profiled", "program", "qemu", "record", "run_tool"]
+__all__ = [
+    "attach",
+    "inlined",
+    "large",
+    "linkage_stubs",
+    "profiled",
+    "program",
+    "qemu",
+    "record",
+    "run_tool",
+]
 
 register_profiles()
 

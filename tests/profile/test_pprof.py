@@ -9,12 +9,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
-from programs.build import SOURCES, CannotBuildError, compiled
+from programs.build import SOURCES
 from rtit.profile.builder import build_profile
 from rtit.trace import Trace
-from support.profiles import ProfiledProgram, ToolRunner, record_program
+from support.profiles import ProfiledProgram, ToolRunner
 
 Frames = tuple[tuple[str, str, int], ...]
 """Function, file and line; the innermost first."""
@@ -45,17 +43,6 @@ def read_raw(text: str) -> PprofProfile:
         if match := re.search(r"(\S+) (\S+):(\d+)(?::\d+)? s=\d+$", line):
             found.frames[number] += ((match[1], match[2], int(match[3])),)
     return found
-
-
-@pytest.fixture(scope="session")
-def inlined(tmp_path_factory: pytest.TempPathFactory) -> ProfiledProgram:
-    try:
-        program = compiled(
-            "inlined", [str(SOURCES / "inlined.c")], language="c", flags=["-g", "-O2"]
-        )
-    except CannotBuildError as error:
-        pytest.skip(str(error))
-    return record_program(program, tmp_path_factory.mktemp("inlined"))
 
 
 def read_profile(inlined: ProfiledProgram, run_tool: ToolRunner) -> PprofProfile:

@@ -37,11 +37,30 @@ class ProfiledProgram:
 
 @pytest.fixture(scope="session")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> ProfiledProgram:
+    return build_and_record("profiled", FLAGS, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def inlined(tmp_path_factory: pytest.TempPathFactory) -> ProfiledProgram:
+    return build_and_record("inlined", ["-gdwarf-4", "-O2"], tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def linkage_stubs(tmp_path_factory: pytest.TempPathFactory) -> ProfiledProgram:
+    """A program that calls functions of the C library through lazy stubs, thousands of times."""
+    flags = ["-O1", "-fno-builtin", "-Wl,-q,-z,lazy"]
+    return build_and_record("linkage_stubs", flags, tmp_path_factory)
+
+
+def build_and_record(
+    name: str, flags: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> ProfiledProgram:
+    """Build a C program and record it; skip the test if this is impossible."""
     try:
-        program = compiled("profiled", [str(SOURCES / "profiled.c")], language="c", flags=FLAGS)
+        program = compiled(name, [str(SOURCES / f"{name}.c")], language="c", flags=flags)
     except CannotBuildError as error:
         pytest.skip(str(error))
-    return record_program(program, tmp_path_factory.mktemp("profiled"))
+    return record_program(program, tmp_path_factory.mktemp(name))
 
 
 def record_program(program: Path, folder: Path) -> ProfiledProgram:

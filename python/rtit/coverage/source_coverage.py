@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.profile.source_lines import TOO_MANY_LINES, LineRanges, address_windows, line_ranges
+from rtit.profile.source_lines import (
+    TOO_MANY_LINES,
+    FunctionIndex,
+    InlinedCalls,
+    LineRanges,
+    address_windows,
+    line_ranges,
+)
 from rtit.profile.tables import iterate_rows
 
 if TYPE_CHECKING:
@@ -68,13 +75,15 @@ class _SourceRows(NamedTuple):
 class SourceFile:
     """A source file: its lines with code, branches and functions.
 
-    The count of a line is that of its most frequent first instruction.
+    A line can have several copies: in instances of templates, and where a function is inlined. The
+    count of a line is the sum over its copies, each with the count of its most frequent first
+    instruction. (gcov counts so: it adds up instances, and counts before functions are inlined.)
     """
 
     def __init__(self, path: str, parts: list[_SourceRows]) -> None:
         self.path = path
         lines = _concatenate_columns([part.lines for part in parts])
-        self._lines = _max_by_key(lines) if len(parts) > 1 else tuple(lines)
+        self._lines = tuple(_reduce_by_key(np.add, lines)) if len(parts) > 1 else tuple(lines)
         branches = _concatenate_columns([part.branches for part in parts])
         if len(parts) > 1:
             order = np.lexsort(branches[1::-1])
@@ -179,13 +188,15 @@ class _LineCollector:
     """Lines, branches and functions of a file of code, collected in chunks.
 
     The first column is a key: the number of the source file in the upper 32 bits, the line below.
+    The second of lines is the number of the copy.
     """
 
     def __init__(self, code: FileCoverage, budget: _MemoryBudget) -> None:
         self._code, self._budget = code, budget
         self._numbers: dict[str, int] = {}
-        self._lines, self._branches, self._functions = (_ColumnList(size) for size in (2, 4, 3))
+        self._lines, self._branches, self._functions = (_ColumnList(size) for size in (3, 4, 3))
         self.is_truncated = False
+        self._copies = _copies_of_instructions(code)
         code_at = [
             (start, min(start + size, (1 << 64) - 1))
             for _, start, size, _, flags in code.symbols.segments
@@ -206,8 +217,12 @@ class _LineCollector:
         key = np.array(numbers, np.uint64)[part.file[in_code]] << np.uint64(32)
         key |= part.line[in_code]
         self._functions.append_chunk(_count_function_starts(self._code, starts, key))
-        lines = _max_by_key([key, self._code.execution_counts(starts)])
-        kept = self._keep_rows(lines[1] > 0, _BYTES_PER_LINE)
+        counts = self._code.execution_counts(starts)
+        copies = np.zeros(len(starts), np.uint64)
+        executed = np.flatnonzero(counts)
+        copies[executed] = self._copies[np.searchsorted(self._code.offset, starts[executed])]
+        lines = _reduce_by_key(np.maximum, [key, copies, counts])
+        kept = self._keep_rows(lines[2] > 0, _BYTES_PER_LINE)
         self._lines.append_chunk(tuple(column[kept] for column in lines))
         for branches in _count_conditional_branches(self._code, starts, size, key):
             kept = self._keep_rows((branches[2] > 0) | (branches[3] > 0), _BYTES_PER_BRANCH)
@@ -220,7 +235,9 @@ class _LineCollector:
 
     def by_file(self) -> Iterator[tuple[str, _SourceRows]]:
         """Iterate over source files with their rows."""
-        lines = _max_by_key(self._lines.take_columns())
+        key, _, count = _reduce_by_key(np.maximum, self._lines.take_columns())
+        lines = tuple(_reduce_by_key(np.add, [key, count]))
+        del key, count
         branches, functions = (
             _take_sorted_rows(each.take_columns()) for each in (self._branches, self._functions)
         )
@@ -228,6 +245,25 @@ class _LineCollector:
         for number in np.unique(lines[0] >> np.uint64(32)).tolist():
             rows = [_rows_of_file(columns, number) for columns in (lines, branches, functions)]
             yield names[number], _SourceRows(self._code.symbols, rows[0], rows[1], rows[2])
+
+
+def _copies_of_instructions(code: FileCoverage) -> Any:
+    """Return for each instruction that ran the number of the copy of its source code: one for each
+    function and each inlined call.
+    """
+    symbols = code.symbols
+    owners = FunctionIndex(symbols).find_functions(code.offset)
+    # what the compiler moved away from a function is part of it
+    names = {owner: symbols.name(owner) for owner in np.unique(owners).tolist() if owner >= 0}
+    by_name = {name: owner for owner, name in names.items()}
+    for owner, name in names.items():
+        whole, is_part, _ = name.partition(".cold")
+        if is_part and whole in by_name:
+            owners[owners == owner] = by_name[whole]
+    inlined = InlinedCalls(symbols, code.offset).innermost
+    # from 0 for instructions of no function
+    owners = (owners + 1).astype(np.uint64)
+    return owners << np.uint64(32) | (inlined + 1).astype(np.uint64)
 
 
 class _ColumnList:
@@ -293,7 +329,10 @@ def _count_conditional_branches(
 
 
 def _count_function_starts(code: FileCoverage, line_starts: Any, key: Any) -> tuple[Any, ...]:
-    """Return keys, symbol indices and counts of functions that start where a line starts."""
+    """Return keys, symbol indices and counts of functions that start where a line starts.
+
+    A function with several symbols, such as a C++ constructor, has the first of them.
+    """
     offsets = code.symbols.offsets
     bindings = np.frombuffer(code.symbols.bindings, np.uint8)
     order = np.argsort(line_starts, kind="stable")
@@ -301,6 +340,7 @@ def _count_function_starts(code: FileCoverage, line_starts: Any, key: Any) -> tu
     index = np.arange(low, np.searchsorted(offsets, line_starts[order[-1:]], "right").sum())
     at = np.searchsorted(line_starts, offsets[index], "right", sorter=order) - 1
     starts = (at >= 0) & (bindings[index] != ord("p"))
+    starts[1:] &= offsets[index[1:]] != offsets[index[:-1]]
     index, row = index[starts], order[at[starts]]
     starts = line_starts[row] == offsets[index]
     index, row = index[starts], row[starts]
@@ -321,18 +361,21 @@ def _rows_of_file(columns: tuple[Any, ...], number: int) -> tuple[Any, ...]:
     return (line, *(column[low:high] for column in columns[1:]))
 
 
-def _max_by_key(columns: list[Any]) -> tuple[Any, Any]:
-    """Return the largest count of each key, sorted by key. Empties the list."""
-    key, count = columns
+def _reduce_by_key(reduce: np.ufunc, columns: list[Any]) -> list[Any]:
+    """Return one row for equal rows of all columns but the last, sorted, with the sum or maximum of
+    the last. Empties the list.
+    """
+    *keys, count = columns
     columns.clear()
-    if not len(key):
-        return key, count
-    order = np.argsort(key, kind="stable")
-    key, count = key[order], count[order]
+    if not len(count):
+        return [*keys, count]
+    order = np.lexsort(keys[::-1])
+    keys, count = [key[order] for key in keys], count[order]
     del order
-    new = np.ones(len(count), np.bool_)
-    new[1:] = key[1:] != key[:-1]
-    return key[new], np.maximum.reduceat(count, np.flatnonzero(new))
+    new = np.arange(len(count)) == 0
+    for key in keys:
+        new[1:] |= key[1:] != key[:-1]
+    return [*(key[new] for key in keys), reduce.reduceat(count, np.flatnonzero(new))]
 
 
 def _concatenate_columns(parts: list[tuple[Any, ...]]) -> list[Any]:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 _FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
 
 _EPILOG = """If a source line has code at several addresses, the count of the line is the highest
-count of these addresses. Branch coverage counts the two outcomes, taken and not taken, of each
-conditional branch instruction.
+count of these addresses. Instances of a template, and inlined calls, are copies of the same line:
+rtit adds up the counts of the copies. Branch coverage counts the two outcomes, taken and not taken,
+of each conditional branch instruction.
 
 Examples:
   rtit coverage
