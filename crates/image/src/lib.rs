@@ -42,5 +42,5 @@ pub use inlined_calls::{inlined_calls, InlinedCall, InlinedCalls, InlinedFunctio
 pub use pager::{PageError, PageSource, Pager, PAGE};
 pub use source_lines::{source_line, source_lines, LineQuery, LineRange, SourceLines};
 pub use space::Space;
-pub use symbols::{join_symbols, Symbol, SymbolBinding};
+pub use symbols::{join_symbols, Symbol, SymbolBinding, LINKAGE_TABLE};
 pub use view::{ChangedCode, SpaceView};

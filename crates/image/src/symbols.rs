@@ -27,6 +27,8 @@ const MAX_SYMBOLS: usize = 1 << 21;
 const MAX_LINKAGE_SECTIONS: usize = 8;
 /// Sections with stubs.
 pub(crate) const LINKAGE_SECTIONS: [&[u8]; 4] = [b".plt", b".plt.sec", b".plt.got", b".plt.bnd"];
+/// Name of the code of a procedure linkage table that belongs to no function.
+pub const LINKAGE_TABLE: &str = ".plt";
 /// JUMP_SLOT and GLOB_DAT have these numbers on i386 and on x86-64.
 const SLOT_TYPES: [u32; 2] = [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT];
 
@@ -292,14 +294,22 @@ impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<
                 let value = start.wrapping_add((number * size) as u64);
                 let slot = slot_of_stub(stub, value, is_64_bit, got);
                 let found = slot.and_then(|slot| slots.get(&slot));
-                let Some(name) = found.and_then(|&(strings, at)| name_at(strings, at)) else {
-                    continue;
-                };
-                let stub = Symbol {
-                    value,
-                    size: size as u64,
-                    name: format!("{name}@plt"),
-                    binding: SymbolBinding::Plt,
+                let name = found.and_then(|&(strings, at)| name_at(strings, at));
+                let stub = match name {
+                    Some(name) => Symbol {
+                        value,
+                        size: size as u64,
+                        name: format!("{name}@plt"),
+                        binding: SymbolBinding::Plt,
+                    },
+                    // Code that calls the dynamic linker. The stubs after it are parts of this range.
+                    None if number == 0 => Symbol {
+                        value,
+                        size: code.len() as u64,
+                        name: LINKAGE_TABLE.to_owned(),
+                        binding: SymbolBinding::Plt,
+                    },
+                    None => continue,
                 };
                 if !self.add_symbol(stub) {
                     return;

@@ -10,6 +10,7 @@ use rtit_calls::{
     StackCounts, KERNEL_START, NO_NODE,
 };
 use rtit_flow::{AddressMap, CountsBy, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
+use rtit_image::LINKAGE_TABLE;
 
 use crate::names::{NameCursor, NameFormatter};
 
@@ -156,7 +157,10 @@ impl NamedCode {
                     function: Some(
                         u64::from(found.region) << 32 | u64::from(whole.unwrap_or(index)),
                     ),
-                    starts_function: found.offset == 0 && !is_part && !name.ends_with("@plt"),
+                    starts_function: found.offset == 0
+                        && !is_part
+                        && !name.ends_with("@plt")
+                        && name != LINKAGE_TABLE,
                     role: FunctionRole::of_name(name),
                 }
             }

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class FileFunction:
     """A function: `offset` in the file and `size` in bytes, `address` as in the file.
 
-    `binding` is "g" global, "w" weak, "l" local, "p" for a stub of the procedure linkage table (its
-    name ends in @plt), or "f" for a function without a symbol. A function without a size
-    reaches to the next one.
+    `binding` is "g" global, "w" weak, "l" local, "f" for a function without a symbol, or "p" for a
+    stub of the procedure linkage table (its name ends in @plt) and for the code of the table that
+    all stubs jump to (.plt). A function without a size reaches to the next one.
     """
 
     name: str
