@@ -14,7 +14,7 @@ import pytest
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.profile.builder import build_profile
-from rtit.profile.source_lines import FunctionIndex
+from rtit.profile.source_lines import FunctionIndex, instructions_by_function
 from rtit.profile.tables import Profile
 from rtit.trace import End, Trace
 from support.profiles import ProfiledProgram, ToolRunner
@@ -109,6 +109,41 @@ def test_bolt_reads_counts_of_the_source(
     # the inner loop is the most frequent edge
     assert max(outcomes) <= COMPARISONS
     assert sum(each > COMPARISONS - 600 for each in outcomes) >= 1
+
+
+def test_bolt_finds_no_mismatch_in_linkage_stubs(
+    linkage_stubs: ProfiledProgram, run_tool: ToolRunner
+) -> None:
+    data = linkage_stubs.written("bolt")
+    words = [linkage_stubs.program, "-p", data, "--pa", "-o", "fdata"]
+    said = run_tool("perf2bolt", *words)
+    (mismatching,) = re.findall(r"traces mismatching disassembled function contents: (\d+)", said)
+    assert int(mismatching) == 0
+
+
+def test_functions_of_linkage_stubs_have_names(linkage_stubs: ProfiledProgram) -> None:
+    """Stubs have the names of their targets, and the code that all stubs jump to has its own."""
+    with Trace(linkage_stubs.data) as trace:
+        main = build_profile(trace, trace.streams).main
+    assert main is not None
+    found = dict(instructions_by_function(main))
+    by_name = {name: count for (name, _), count in found.items()}
+    # the first call goes through the first entry, at two more instructions
+    assert by_name["strlen@plt"] == by_name["strtol@plt"] == 1000 + 2
+    assert by_name["printf@plt"] == 1 + 2
+    stubs = sum(name.endswith("@plt") and name != "__cxa_finalize@plt" for name in by_name)
+    assert by_name[".plt"] == 2 * stubs
+    assert by_name["_init"] < 10
+
+
+def test_llvm_reads_inlined_functions(inlined: ProfiledProgram, run_tool: ToolRunner) -> None:
+    """create_llvm_prof 0.19 fails here, so that the documentation recommends llvm-profgen."""
+    data = inlined.written("llvm")
+    words = [f"--binary={inlined.program}", f"--unsymbolized-profile={data}", "--use-offset=0"]
+    run_tool("llvm-profgen", *words, "--output=spgo", "--format=text")
+    said = run_tool("cat", "spgo")
+    (inner,) = re.findall(r" four_times:.*\n +2: 1010\n +1: twice:.*\n +(.*)", said)
+    assert inner == "1: 1010 external:1010"
 
 
 def test_autofdo_reads_exact_counts(

@@ -3,7 +3,8 @@
 BOLT's pre-aggregated profile (llvm-project, bolt/docs/profiles.md), for `perf2bolt --pa`: a line
 `B from to count mispredictions` for each edge, `F start end count` for each range that ran without
 a taken branch. Addresses are hexadecimal and those of the file; in a position-independent file they
-count from its load address. X:0 is code outside the file.
+count from its load address. X:0 is code outside the file. BOLT does not read the stubs of procedure
+linkage tables: their ranges are left out.
 
 AutoFDO: `create_llvm_prof --profiler=text` (autofdo, sample_reader.cc). LLVM: `llvm-profgen
 --unsymbolized-profile ... --use-offset=0` (llvm-project, llvm/tools/llvm-profgen). Both list
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtit.profile.source_lines import FunctionIndex
 from rtit.profile.tables import ExecutedRanges, load_address, taken_branches
 
 if TYPE_CHECKING:
@@ -55,15 +57,18 @@ def bolt_profile(binary: Binary) -> Iterator[str]:
         yield f"B X:0 {target:x} {count} 0"
     executed = ExecutedRanges(binary)
     offsets = binary.offset
+    kept = ~_is_linkage_stub(binary, offsets[executed.first])
     ranges = (
-        addresses_of_offsets(offsets[executed.first]),
-        addresses_of_offsets(offsets[executed.last]),
-        executed.count.tolist(),
+        addresses_of_offsets(offsets[executed.first[kept]]),
+        addresses_of_offsets(offsets[executed.last[kept]]),
+        executed.count[kept].tolist(),
     )
     for first, last, count in zip(*ranges, strict=True):
         yield f"F {first:x} {last:x} {count}"
     # from one range to the next: BOLT takes these as fall-throughs of conditional branches
     rows, counts = executed.ranges_that_fall_through()
+    kept = ~_is_linkage_stub(binary, offsets[rows])
+    rows, counts = rows[kept], counts[kept]
     for first, last, count in zip(
         addresses_of_offsets(offsets[rows]),
         addresses_of_offsets(offsets[rows + 1]),
@@ -71,6 +76,15 @@ def bolt_profile(binary: Binary) -> Iterator[str]:
         strict=True,
     ):
         yield f"F {first:x} {last:x} {count}"
+
+
+def _is_linkage_stub(
+    binary: Binary, offsets: np.typing.NDArray[np.uint64]
+) -> np.typing.NDArray[np.bool_]:
+    owners = FunctionIndex(binary.symbols).find_functions(offsets)
+    bindings = np.frombuffer(binary.symbols.bindings + b" ", np.uint8)
+    # the last stands for no function
+    return np.asarray(bindings[owners] == ord("p"))
 
 
 def _sum_by_address(addresses: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
