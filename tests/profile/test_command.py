@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -98,3 +99,14 @@ def test_code_in_no_file_is_reported(
     data = record([program("self_modify")]).data
     assert main(["profile", str(data), "--for", "bolt"]) == 0
     assert " instructions ran in no file (JIT code, the vdso)" in capsys.readouterr().err
+
+
+def test_size_of_perf_script_is_printed_before(
+    profiled: ProfiledProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Addresses of the program have 10 digits under QEMU, those of libraries 12."""
+    size = profiled.written("perf").stat().st_size
+    printed = capsys.readouterr().err.splitlines()[0]
+    found = re.fullmatch(r"\[ rtit profile: about ([\d.]+) MB of text for [\d,]+ .*", printed)
+    assert found, printed
+    assert size / 1e6 <= float(found[1]) + 0.1 <= 1.2 * size / 1e6 + 0.2

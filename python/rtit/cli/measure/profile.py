@@ -28,14 +28,18 @@ binaries, -o FILE writes the profile of the binary NAME to FILE.NAME.
 
 To use the profile:
   bolt       perf2bolt -p FILE --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...
+             (the command must have this name: Debian has /usr/lib/llvm-19/bin/perf2bolt, and its
+             perf2bolt-19 writes a program instead)
   autofdo    create_llvm_prof --profiler=text --profile=FILE --binary=PROGRAM --out=PROFILE
-             (build PROGRAM with -gdwarf-4: with DWARF 5 the profile is empty)
+             (build PROGRAM with -gdwarf-4: with DWARF 5 the profile is empty; create_llvm_prof 0.19
+             fails if a function is inlined: use llvm instead)
   llvm       llvm-profgen --unsymbolized-profile=FILE --use-offset=0 --binary=PROGRAM
              --output=PROFILE
   pprof      go tool pprof FILE
   callgrind  callgrind_annotate FILE; kcachegrind FILE
   perf       tools that read perf script -F ip,brstack --show-mmap-events, such as
              llvm-profgen --perfscript=FILE --binary=PROGRAM --output=PROFILE
+             (38 bytes for each branch that was taken; --tid, --pid and --comm select fewer)
 
 Examples:
   rtit profile --for callgrind -o callgrind.out
@@ -126,11 +130,18 @@ def _format_profile(
 ) -> Iterable[bytes]:
     from rtit.profile.calls import count_calls
     from rtit.profile.formats.callgrind import callgrind_profile
-    from rtit.profile.formats.perf import perf_script
+    from rtit.profile.formats.perf import estimated_script_size, perf_script
     from rtit.profile.formats.pprof import pprof_profile
+    from rtit.trace import End
 
     creator = f"rtit {__version__}"
     if tool == "perf":
+        taken = sum(found.transfers.values()) - found.transfers[End.CUT]
+        size = estimated_script_size(taken)
+        output.print_line(
+            f"[ rtit profile: about {size / 1e6:,.1f} MB of text for {taken:,} taken branches ]",
+            to=sys.stderr,
+        )
         return _encode_lines(perf_script(trace, streams))
     followed = count_calls(trace, streams, found, contexts=tool == "pprof")
     if tool == "pprof":

@@ -26,6 +26,11 @@ _CALLS = (End.CALL, End.INDIRECT_CALL)
 _PAGE = 4096
 
 
+def estimated_script_size(taken_branches: int) -> int:
+    """Return about how many bytes the samples take, if addresses have 12 digits."""
+    return taken_branches * (len(_format_branch_entry(1 << 46, 1 << 46)) + 1)
+
+
 def perf_script(trace: Trace, streams: Sequence[Stream]) -> Iterator[str]:
     """Return the mappings of all processes, then the samples of each stream."""
     for pid in trace.images.pids:
