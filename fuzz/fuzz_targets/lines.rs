@@ -3,7 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_image::elf::{read_elf_frames, read_elf_headers, read_elf_symbols};
-use rtit_image::{join_symbols, source_line, source_lines, Functions, LineQuery, SourceLines};
+use rtit_image::{
+    inlined_calls, join_symbols, source_line, source_lines, Functions, LineQuery, SourceLines,
+};
 
 fn lines_of(data: &[u8], start: u64, max_ranges: usize) -> Option<SourceLines> {
     let query = LineQuery {
@@ -42,6 +44,15 @@ fuzz_target!(|data: &[u8]| {
             };
             assert!(next > from && next >= end);
             from = next;
+        }
+    }
+    if let Some(found) = inlined_calls(data, &[(0, u64::MAX)], &|| false) {
+        for (each, at) in found.calls.iter().zip(0..) {
+            assert!(each.parent < at || each.parent == u32::MAX);
+            assert!((each.function as usize) < found.functions.len());
+        }
+        for each in &found.ranges {
+            assert!(each.start < each.end && (each.call as usize) < found.calls.len());
         }
     }
     let named = read_elf_symbols(data).unwrap_or_default();
