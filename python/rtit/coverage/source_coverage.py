@@ -123,14 +123,19 @@ class SourceFile:
 
     @property
     def functions(self) -> list[FunctionCoverage]:
-        """All functions, by line and name."""
+        """All functions, by line and name. Symbols of one name at one address, as of a C++
+        constructor, are one function.
+        """
         from rtit._core import demangle
 
-        found = [
-            FunctionCoverage(demangle(symbols.name(index)), line, count)
-            for symbols, columns in self._functions
-            for line, index, count in iterate_rows(columns)
-        ]
+        found = []
+        for symbols, columns in self._functions:
+            known = set()
+            for line, index, count in iterate_rows(columns):
+                name, offset = demangle(symbols.name(index)), int(symbols.offsets[index])
+                if (name, offset) not in known:
+                    known.add((name, offset))
+                    found.append(FunctionCoverage(name, line, count))
         return sorted(found, key=lambda each: (each.line, each.name))
 
     @property
@@ -329,10 +334,7 @@ def _count_conditional_branches(
 
 
 def _count_function_starts(code: FileCoverage, line_starts: Any, key: Any) -> tuple[Any, ...]:
-    """Return keys, symbol indices and counts of functions that start where a line starts.
-
-    A function with several symbols, such as a C++ constructor, has the first of them.
-    """
+    """Return keys, symbol indices and counts of functions that start where a line starts."""
     offsets = code.symbols.offsets
     bindings = np.frombuffer(code.symbols.bindings, np.uint8)
     order = np.argsort(line_starts, kind="stable")
@@ -340,7 +342,6 @@ def _count_function_starts(code: FileCoverage, line_starts: Any, key: Any) -> tu
     index = np.arange(low, np.searchsorted(offsets, line_starts[order[-1:]], "right").sum())
     at = np.searchsorted(line_starts, offsets[index], "right", sorter=order) - 1
     starts = (at >= 0) & (bindings[index] != ord("p"))
-    starts[1:] &= offsets[index[1:]] != offsets[index[:-1]]
     index, row = index[starts], order[at[starts]]
     starts = line_starts[row] == offsets[index]
     index, row = index[starts], row[starts]
