@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from rtit.cli.main import main
 from torture.cases import ProgramBehaviour, run_program
 
 RTIT = [sys.executable, "-m", "rtit"]
@@ -74,11 +77,10 @@ def record_command(argv: list[str], backend: str, *options: str) -> list[str]:
 
 def verify(folder: Path) -> tuple[int, str]:
     """Return exit code and output of `rtit verify` for the recording in the folder."""
-    words = [*RTIT, "verify", "perf.data", "--truth", "truth"]
-    ended = subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS
-    )
-    return ended.returncode, ended.stdout + ended.stderr
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(printed):
+        code = main(["verify", str(folder / "perf.data"), "--truth", str(folder / "truth")])
+    return code, printed.getvalue()
 
 
 def record_and_kill(argv: list[str], backend: str, folder: Path, after: float) -> tuple[int, str]:
