@@ -16,6 +16,7 @@ import pytest
 
 from rtit.cli.commands import COMMANDS
 from rtit.cli.main import main
+from support.properties import pairs_in_turn
 from support.recordings import RTIT, RecordedProgram, Recorder, require_backend
 
 ProgramBuilder = Callable[[str], Path]
@@ -159,8 +160,10 @@ def test_every_command_is_in_a_table_of_tested_commands() -> None:
     assert READING_COMMANDS.keys() | WRITING_COMMANDS.keys() | TESTED_ELSEWHERE == COMMANDS.keys()
 
 
-@pytest.mark.parametrize("command", READING_COMMANDS)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("command", "number"),
+    pairs_in_turn(READING_COMMANDS, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]),
+)
 def test_signal_after_first_output_keeps_the_output(
     command: str, number: signal.Signals, run_command: CommandRunner
 ) -> None:
@@ -193,9 +196,12 @@ AFTER_OPENING = ("__import__('rtit.capture.output_files').capture.output_files",
 
 
 @pytest.mark.parametrize(
-    "command", [command for command, words in READING_COMMANDS.items() if "PACK" in words]
+    ("command", "number"),
+    pairs_in_turn(
+        [command for command, words in READING_COMMANDS.items() if "PACK" in words],
+        [signal.SIGINT, signal.SIGTERM],
+    ),
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_before_any_output_prints_nothing(
     command: str, number: signal.Signals, run_command: CommandRunner
 ) -> None:
@@ -206,8 +212,9 @@ def test_signal_before_any_output_prints_nothing(
     assert (code, printed) == (-number, b"")
 
 
-@pytest.mark.parametrize("command", WRITING_COMMANDS)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("command", "number"), pairs_in_turn(WRITING_COMMANDS, [signal.SIGINT, signal.SIGTERM])
+)
 def test_signal_while_writing_leaves_no_file(
     command: str, number: signal.Signals, run_command: CommandRunner
 ) -> None:
@@ -218,8 +225,10 @@ def test_signal_while_writing_leaves_no_file(
     assert code == -number
 
 
-@pytest.mark.parametrize("command", ["info", *WRITING_COMMANDS])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("command", "number"),
+    pairs_in_turn(["info", *WRITING_COMMANDS], [signal.SIGTERM, signal.SIGINT]),
+)
 def test_further_signals_during_cleanup_leave_no_file(
     command: str, number: signal.Signals, run_command: CommandRunner
 ) -> None:

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -46,6 +47,45 @@ def run_in_locale(locale: dict[str, str], *words: str | bytes) -> bytes:
     ended = subprocess.run([*RTIT, *words], env=environment, capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout + ended.stderr
+
+
+SEVERAL_COMMANDS = """
+import os, sys
+import rtit.trace  # imported once, for all commands
+from rtit.cli.main import main
+
+words = sys.argv[1:]
+while words:
+    end = words.index("--then")
+    sys.argv[1:] = words[:end]
+    del words[: end + 1]
+    pid = os.fork()
+    if not pid:
+        sys.exit(main())
+    _, status = os.waitpid(pid, 0)
+    if status:
+        sys.exit(f"{sys.argv}: {status}")
+    print("--then", flush=True)
+"""
+"""Runs commands, each in a process of its own, and prints a line after each."""
+
+
+def run_several_in_locale(
+    locale: dict[str, str], commands: Sequence[Sequence[bytes]]
+) -> list[bytes]:
+    """Return the output of each command."""
+    words = [word for command in commands for word in (*command, b"--then")]
+    ended = subprocess.run(
+        [sys.executable, "-c", SEVERAL_COMMANDS, *words],
+        env={**os.environ, **locale},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
+    *outputs, rest = ended.stdout.split(b"--then\n")
+    assert (len(outputs), rest) == (len(commands), b"")
+    return outputs
 
 
 def run_in_ascii(*words: str) -> str:
@@ -110,17 +150,26 @@ def test_recording_keeps_names_that_are_not_ascii(
 def test_every_command_gives_the_same_in_any_locale(recorded_program: RecordedProgram) -> None:
     program, source, function, data = recorded_program
     given = {"program": program.name, "function": function, "data": str(data)}
-    for command in PRINTING_COMMANDS:
-        words = [os.fsencode(word.format(**given)) for word in command.split()]
-        ascii_, utf8 = (run_in_locale(each, *words, str(data)) for each in LOCALES)
+
+    def words(command: str) -> list[bytes]:
+        return [os.fsencode(word.format(**given)) for word in command.split()]
+
+    path = os.fsencode(data)
+    commands = [[*words(command), path] for command in PRINTING_COMMANDS]
+    printed = [run_several_in_locale(each, commands) for each in LOCALES]
+    for command, ascii_, utf8 in zip(PRINTING_COMMANDS, *printed, strict=True):
         assert ascii_ == utf8.decode().encode("ascii", "backslashreplace"), command
-    found: dict[str, bytes] = {}
-    for command in WRITING_COMMANDS:
-        words = [os.fsencode(word.format(**given)) for word in command.split()]
-        for each in LOCALES:
-            run_in_locale(each, *words, "-o", f"{data}.out", str(data))
-            content = Path(f"{data}.out").read_bytes()
-            assert found.setdefault(command, content) == content, command
+    outputs = [f"{data}.{number}" for number in range(len(WRITING_COMMANDS))]
+    commands = [
+        [*words(command), b"-o", os.fsencode(output), path]
+        for command, output in zip(WRITING_COMMANDS, outputs, strict=True)
+    ]
+    written = []
+    for each in LOCALES:
+        run_several_in_locale(each, commands)
+        written.append([Path(output).read_bytes() for output in outputs])
+    found = dict(zip(WRITING_COMMANDS, written[0], strict=True))
+    assert dict(zip(WRITING_COMMANDS, written[1], strict=True)) == found
     named = expected_text(str(source)).encode()
     assert b"SF:" + named + b"\nFN:3," + function.encode() in found["coverage --format lcov"]
     lines = escape(expected_text(PROGRAM.replace("NAME", function))).split("\n")

@@ -91,10 +91,11 @@ def test_libipt_decodes_as_executed(
             assert theirs.ips == expected[stream.tid]
 
 
+@pytest.mark.parametrize("name", ["recursion", pytest.param("echo", marks=pytest.mark.slow)])
 def test_listing_equals_that_of_perf_script(
-    record: Recorder, capfd: pytest.CaptureFixture[str]
+    name: str, program: ProgramBuilder, record: Recorder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    live = record(["/bin/echo", "hello"])
+    live = record(["/bin/echo", "hello"] if name == "echo" else [program(name)])
     try:
         theirs = perf.script(live.data, ["--itrace=i0ns", "-F", "tid,ip"])
     except perf.PerfMissingError as error:

@@ -197,7 +197,7 @@ def test_ignored_sigtrap_is_restored_on_detach_from_full_file(
         assert send_line_and_wait(process) == IGNORES
 
 
-@pytest.mark.parametrize("tries", [20, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tries", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_detach_during_a_step_restores_ignored_sigtrap(program: ProgramBuilder, tries: int) -> None:
     """In some of 100 tries, the trap of the step is pending when the stop arrives."""
     with running_program(program("slow_steps")) as process:

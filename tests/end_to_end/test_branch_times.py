@@ -16,6 +16,7 @@ from rtit.capture.ptrace.session import replay_events
 from rtit.perfdata import TimeConversion
 from rtit.trace import Branches, End, Selection, Settings, Stream, TimeRange, Trace
 from rtit.unit.time_model import TimeModel
+from support.properties import pairs_in_turn
 from support.recordings import RecordedProgram, Recorder
 
 UNKNOWN = (1 << 64) - 1
@@ -165,8 +166,7 @@ def test_cycles_make_bounds_narrower(recorded_program: RecordedProgram, tmp_path
         assert narrowed[len(narrowed) // 2] < without[len(without) // 2] / 8
 
 
-@pytest.mark.parametrize("cpus", [1, 2])
-@pytest.mark.parametrize("event", EVENTS[:3])
+@pytest.mark.parametrize(("event", "cpus"), pairs_in_turn(EVENTS[:3], [1, 2]))
 @pytest.mark.parametrize("name", ["threads", "fork"])
 def test_branches_on_shared_cpus_ran_within_their_bounds(
     name: str,

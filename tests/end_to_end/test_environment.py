@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,12 @@ def run_rtit(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_entry_with_empty_name_reaches_program(backend: str, tmp_path: Path) -> None:
+def test_entry_with_empty_name_reaches_program(
+    backend: str, program: Callable[[str], Path], tmp_path: Path
+) -> None:
     require_backend(backend)
-    ended = run_rtit(tmp_path, "-q", "--backend", backend, "--", "/usr/bin/env", **{"": "text"})
+    exe = str(program("environment"))
+    ended = run_rtit(tmp_path, "-q", "--backend", backend, "--", exe, **{"": "text"})
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "=text" in ended.stdout.splitlines()
 

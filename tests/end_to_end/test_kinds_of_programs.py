@@ -87,8 +87,13 @@ PROGRAMS = {
     "java": Kind(build_java, backends=("qemu",), lints=False),
     "node": Kind(node_command, backends=("qemu",), lints=False),
 }
-SLOW = {("go", "ptrace"), ("luajit", "ptrace"), ("node", "qemu")}
-"""Of these, `make test` records node in test_qemu_large.py, and the others under QEMU."""
+SLOW = {
+    *(("go", "ptrace"), ("luajit", "ptrace"), ("node", "qemu")),
+    *(("exec of a file in memory", "ptrace"), ("exec by the path of an open file", "ptrace")),
+    *(("java", "qemu"), ("dynamic", "ptrace")),
+}
+"""Of these, `make test` records node in test_qemu_large.py instead of java, a dynamic program in
+test_closed_loop.py, and the others under QEMU."""
 UNRECORDED = {("exec after a change of user", "qemu")}
 """Programs and back ends where the new program cannot reach the recorder."""
 

@@ -15,6 +15,7 @@ import pytest
 
 from programs.build import SOURCES
 from rtit.cli.main import main
+from support.properties import pairs_in_turn
 from support.recordings import RTIT, require_backend
 
 EXIT_NO_NAMESPACE = 77
@@ -107,7 +108,15 @@ def recording(
 
 
 @pytest.mark.parametrize(
-    ("how", "suffix"), [("bind", ""), ("bind", ".no-build-id"), ("tmpfs", ""), ("overlay", "")]
+    ("how", "suffix", "backend"),
+    [
+        *(("bind", "", "qemu"), ("bind", ".no-build-id", "qemu")),
+        *(("tmpfs", "", "qemu"), ("overlay", "", "qemu")),
+        *(("bind", ".no-build-id", "ptrace"), ("overlay", "", "ptrace")),
+        pytest.param("bind", "", "ptrace", marks=pytest.mark.slow),
+        pytest.param("tmpfs", "", "ptrace", marks=pytest.mark.slow),
+    ],
+    indirect=["backend"],
 )
 def test_program_in_another_mount_namespace_is_decoded(
     how: str, suffix: str, programs_folder: Path, recording: MappedCodeRecording
@@ -128,7 +137,11 @@ def test_program_in_another_mount_namespace_is_decoded(
     assert listed["tool"] > 1500
 
 
-@pytest.mark.parametrize("how", ["unlinked", "later", "overwritten", "beyond 4 GB"])
+@pytest.mark.parametrize(
+    ("how", "backend"),
+    pairs_in_turn(["unlinked", "later", "overwritten", "beyond 4 GB"], ["qemu", "ptrace"]),
+    indirect=["backend"],
+)
 def test_code_of_a_temporary_library_is_decoded(
     how: str, programs_folder: Path, recording: MappedCodeRecording
 ) -> None:

@@ -83,7 +83,13 @@ def function_addresses(exe: Path, names: list[str]) -> Iterator[int]:
         yield symbols.address(symbol.offset)
 
 
-@pytest.mark.parametrize("mode", MODES)
+# Without these, `make test` has each flag, each way to go on and each run-ahead.
+SLOW_MODES = {"none, leaps", "none, mends", "nodefer and resethand", "siginfo, mends"}
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[pytest.mark.slow] * (mode in SLOW_MODES)) for mode in MODES]
+)
 def test_fault_anywhere_in_a_block_ends_the_path_before_it(
     mode: str, faulting_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

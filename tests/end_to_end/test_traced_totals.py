@@ -110,16 +110,15 @@ def test_summary_prints_executed_and_traced_totals(
 
 
 def test_environment_order_is_that_of_the_back_end(
-    backend: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    backend: str, program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The order changes the path of a program that iterates over it. QEMU reverses the
     order.
     """
     env = {f"V{number}": str(number) for number in range(40)}
+    argv = [str(program("environment"))]
     record_to_end(
-        start_recording(
-            RecordRequest(["/usr/bin/env"], backend=backend, output=tmp_path / "data", env=env)
-        )
+        start_recording(RecordRequest(argv, backend=backend, output=tmp_path / "data", env=env))
     )
     found = capfd.readouterr().out.splitlines()
     given = [f"{name}={value}" for name, value in env.items()]

@@ -16,9 +16,14 @@ from rtit.scenario import load, run, shipped_scenarios
 
 NEUTRAL = ("TSC", "TMA", "MTC", "CYC", "CBR", "PAD", "MNT")
 STATUS = (*NEUTRAL, "PIP", "VMCS", "MODE.TSX", "MODE.Exec", "FUP", "PSBEND")
-STREAMS = [[*iterate_packets(run(load(path)).raw)] for path in shipped_scenarios()]
 
 Stream = list[Packet]
+
+
+@pytest.fixture(scope="module")
+def streams() -> list[Stream]:
+    """Return the packets of each scenario."""
+    return [[*iterate_packets(run(load(path)).raw)] for path in shipped_scenarios()]
 
 
 def next_after(stream: Stream, at: int, names: tuple[str, ...] = NEUTRAL) -> str:
@@ -99,8 +104,8 @@ KINDS: dict[str, Callable[[Stream], Iterator[bytes]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_error_in_every_scenario_is_found(kind: str) -> None:
-    garbled = [data for stream in STREAMS for data in KINDS[kind](stream)]
+def test_error_in_every_scenario_is_found(kind: str, streams: list[Stream]) -> None:
+    garbled = [data for stream in streams for data in KINDS[kind](stream)]
     assert len(garbled) > 3
     missed = [data.hex() for data in garbled if not any(lint(data))]
     assert missed == []

@@ -115,6 +115,11 @@ PROGRAMS = {
     "workers": Program("workers.c", "running\n", flags=C_LIBRARY, ends=False),
     "vsyscall": Program("vsyscall.c", "time\ncpu\n", may_exit=(77,)),
 }
+UNLISTED = {
+    "environment": Program("environment.c", "", instructions=1000),
+    "hangs_up": Program("hangs_up.c", "hung up\n", 3, instructions=100),
+}
+"""Programs whose behaviour depends on what starts them."""
 
 
 def build(name: str, directory: Path = CACHE) -> Path:
@@ -122,7 +127,7 @@ def build(name: str, directory: Path = CACHE) -> Path:
 
     Raises KeyError for an unknown name, CannotBuildError without a compiler or if it fails.
     """
-    program = PROGRAMS[name]
+    program = PROGRAMS.get(name) or UNLISTED[name]
     source = SOURCES / program.source
     language = "c++" if source.suffix == ".cpp" else "c"
     header = b"" if language == "c++" else (SOURCES / "start.h").read_bytes()

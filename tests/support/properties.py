@@ -1,4 +1,4 @@
-"""Number of examples that a property tries.
+"""Number of examples that a property tries, and of combinations that a test tries.
 
 Two Hypothesis profiles: `fast` (20 examples) is for everyday work, `full` (100) for
 `make test-all`. `examples` sets another number for a property whose examples are slow or cheap.
@@ -6,9 +6,11 @@ Two Hypothesis profiles: `fast` (20 examples) is for everyday work, `full` (100)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import hypothesis
+import pytest
 
 FAST, FULL = 20, 100
 
@@ -30,3 +32,17 @@ def examples(full: int, **settings: Any) -> hypothesis.settings:
     """Return settings for `full` examples, or for the same share of them as the profile tries."""
     number = -(-full * hypothesis.settings().max_examples // FULL)
     return hypothesis.settings(max_examples=number, **settings)
+
+
+def pairs_in_turn(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:
+    """Return all pairs, as parameters of a test.
+
+    Each item of `first` has one pair in `make test`, with the items of `second` in turn; the other
+    pairs are slow.
+    """
+    others = list(second)
+    return [
+        pytest.param(item, other, marks=[] if place == number % len(others) else pytest.mark.slow)
+        for number, item in enumerate(first)
+        for place, other in enumerate(others)
+    ]

@@ -72,13 +72,17 @@ def count_instructions(stream: Stream) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("code", "take", "threads"),
     [
+        *((NOP, take, 1) for take in (rows, instructions, hashed, count_instructions)),
+        *((JUMP, take, 1) for take in (rows, count_with_times, branches)),
+        (NOP, instructions, 2),
+        (JUMP, branches, 2),
         *(
-            (NOP, take, 1)
-            for take in (rows, instructions, count_with_times, hashed, count_instructions)
+            pytest.param(*combination, marks=pytest.mark.slow)
+            for combination in (
+                *((NOP, count_with_times, 1), (JUMP, instructions, 1), (JUMP, hashed, 1)),
+                *((NOP, count_instructions, 2), (JUMP, rows, 2)),
+            )
         ),
-        *((JUMP, take, 1) for take in (rows, instructions, count_with_times, hashed, branches)),
-        *((NOP, take, 2) for take in (instructions, count_instructions)),
-        *((JUMP, take, 2) for take in (rows, branches)),
     ],
 )
 def test_packetless_code_does_not_grow_memory(
