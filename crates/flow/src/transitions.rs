@@ -27,7 +27,7 @@
 //! packets (short TNT, TIP, CYC, MTC) and stops before anything else: events, errors, PSB, a packet that another one
 //! binds to, a missing transition. The caller then adds the transition and resumes, or has the interpreter decode the
 //! packet. So only the interpreter reports errors, events and ledger entries, and nothing here handles errors.
-//! `tests/transitions.rs` decodes random programs and damaged traces both ways, also with tiny tables; the closed-loop
+//! `tests/all/transitions` decodes random programs and damaged traces both ways, also with tiny tables; the closed-loop
 //! tests do so with every recording.
 //!
 //! # Invariants

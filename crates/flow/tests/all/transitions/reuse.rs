@@ -12,7 +12,7 @@ use rtit_image::Space;
 use super::program::{execution_plan, ExecutionPlan, TracedProgram};
 use super::proptest_config;
 use super::results::all_results;
-use super::support::{eager_fusion, stream_from_ip};
+use crate::support::{eager_fusion, stream_from_ip};
 
 /// The results of one stream.
 #[derive(PartialEq, Debug)]

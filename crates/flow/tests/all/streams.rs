@@ -1,13 +1,13 @@
 //! Streams made by hand against small code, and streams made at random: nothing may panic, hang or contradict itself.
 
-#[path = "../examples/fuzzing_loop.rs"]
+#[path = "../../examples/fuzzing_loop.rs"]
 #[allow(dead_code)] // its `main`
 mod fuzzing_loop;
-mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use crate::support::{examples, psb_plus, stream_from_ip, GrowingStream};
 use proptest::prelude::*;
 use rtit_flow::{
     AdditiveDecoder, AddressSpaces, ByteStatus, CancellationToken, CountingSink, ErrorCause,
@@ -16,7 +16,6 @@ use rtit_flow::{
 };
 use rtit_image::SpaceView;
 use rtit_packet::PacketError;
-use support::{psb_plus, stream_from_ip, GrowingStream};
 
 const BASE: u64 = 0x1000;
 
@@ -393,7 +392,7 @@ fn random_packets() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: support::examples(2000),
+        cases: examples(2000),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -9,7 +9,7 @@ use rtit_flow::{
 };
 
 use super::program::TracedProgram;
-use super::support::{eager_fusion, GrowingStream};
+use crate::support::{eager_fusion, GrowingStream};
 
 /// All results of a stream.
 #[derive(Default)]

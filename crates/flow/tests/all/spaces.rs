@@ -1,8 +1,7 @@
 //! Programs of several address spaces at the same addresses: CR3 and NR select the space. Also stream after stream over
 //! code that changes within a stream or between two, in spaces that are not the current one, too.
 
-mod support;
-
+use crate::support::{eager_fusion, examples};
 use proptest::prelude::*;
 use rtit_flow::{
     add_saturating_at_255, AddressSpaces, BitmapHash, BranchSink, ByteStatus, CountingSink,
@@ -11,7 +10,6 @@ use rtit_flow::{
     Settings, SpaceKey, StreamDecoder, TransitionLimits,
 };
 use rtit_image::{Space, SpaceView};
-use support::eager_fusion;
 
 const BASE: u64 = 0x1000;
 /// Bytes from one MOV CR3 to the next; the last slot ends in a JMP to the first.
@@ -455,7 +453,7 @@ fn interpreter_results(
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: support::examples(600),
+        cases: examples(600),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

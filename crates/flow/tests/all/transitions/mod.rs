@@ -3,19 +3,17 @@
 mod program;
 mod results;
 mod reuse;
-#[path = "../support/mod.rs"]
-mod support;
 mod threads;
 
+use crate::support::{examples, psb_plus};
 use program::{execution_plan, ExecutionPlan, TestThread, TracedProgram};
 use proptest::prelude::*;
 use results::check_against_interpreter;
 use rtit_flow::{CpuModel, EventKind, Settings, StreamDecoder};
-use support::psb_plus;
 
 fn proptest_config(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases: support::examples(cases),
+        cases: examples(cases),
         failure_persistence: None,
         ..ProptestConfig::default()
     }

@@ -11,7 +11,7 @@ use rtit_flow::{
 use super::program::{execution_plan, ExecutionPlan, TracedProgram};
 use super::proptest_config;
 use super::results::{decode_windows, StreamResults};
-use super::support::{eager_fusion, GrowingStream};
+use crate::support::{eager_fusion, GrowingStream};
 
 /// How several threads decode.
 #[derive(Clone, Copy, Debug)]

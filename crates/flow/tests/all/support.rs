@@ -4,7 +4,6 @@ use rtit_flow::{StreamWindow, TransitionLimits, WindowSource};
 use rtit_packet::find_psb;
 
 /// The number of examples that a property test runs: a fifth of them in everyday work.
-#[allow(dead_code)] // not in all tests
 pub fn examples(all: u32) -> u32 {
     match std::env::var_os("RTIT_ALL_EXAMPLES") {
         Some(_) => all,
@@ -25,13 +24,11 @@ pub fn psb_plus(ip: Option<u64>) -> Vec<u8> {
 }
 
 /// A PSB+ with this IP, then `packets`.
-#[allow(dead_code)] // not in all tests
 pub fn stream_from_ip(ip: u64, packets: &[u8]) -> Vec<u8> {
     [&psb_plus(Some(ip)), packets].concat()
 }
 
 /// Limits with which whatever recurs is fused at once.
-#[allow(dead_code)] // not in all tests
 pub fn eager_fusion() -> TransitionLimits {
     TransitionLimits {
         fusion_warm_up: 0,
@@ -47,7 +44,6 @@ pub struct GrowingStream<'a> {
     to: usize,
 }
 
-#[allow(dead_code)] // not in all tests
 impl<'a> GrowingStream<'a> {
     /// The first window has the whole first PSB.
     pub fn new(whole: &'a [u8], size: usize) -> GrowingStream<'a> {
