@@ -31,8 +31,8 @@ def verify_files(data: Path, truth: Path) -> list[ThreadVerdict]:
         return verify_threads(trace, str(truth))
 
 
-# node is as large as cc1, which gcc runs; bash has several processes, and sort threads as xz has.
-SLOW_PROGRAMS = {"cc1", "gcc", "xz"}
+# node is as large as cc1, which gcc runs; bash has several processes; node and python have threads.
+SLOW_PROGRAMS = {"cc1", "gcc", "sort", "xz"}
 
 
 @pytest.mark.parametrize(
