@@ -80,7 +80,7 @@ miri:
 	MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-flow --lib -- \
 	  time:: stack:: plan:: division:: weight path:: act:: table:: patience spread; \
 	PROPTEST_CASES=2 MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-image --test model; \
-	cargo +nightly miri test -q -p rtit-unit --lib --test golden; \
+	cargo +nightly miri test -q -p rtit-unit --lib --test packets; \
 	cargo +nightly miri test -q -p rtit-truth --test compare; \
 	cargo +nightly miri test -q -p rtit-events --lib -- record_ path_with file_that unmapping; \
 	cargo +nightly miri test -q -p rtit-qemu --lib callbacks::

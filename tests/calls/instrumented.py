@@ -20,7 +20,7 @@ PROGRAMS = ["unwinding.c", "coroutines.c", "exceptions.cpp"]
 RECORDINGS = [
     *((program, "qemu") for program in PROGRAMS),
     ("unwinding.c", "ptrace"),
-    ("coroutines.c", "ptrace"),
+    pytest.param("coroutines.c", "ptrace", marks=pytest.mark.slow),
     pytest.param("exceptions.cpp", "ptrace", marks=pytest.mark.slow),
 ]
 """Programs, each with the back end that records it."""
