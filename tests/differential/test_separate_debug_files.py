@@ -71,6 +71,11 @@ def test_names_from_separate_debug_file_equal_those_of_perf(
     expected = names_from_perf(data, library)
     assert {"hidden", "shown", "shapes::area<int, char>"} <= set(expected.values())
     ours = names_from_rtit(data, capfd)
-    assert {address: ours[address] for address in expected} == expected
+    # perf lets `_init` reach over the head of the linkage table, which is code of no function.
+    of_table = {address for address in expected if ours[address] == ".plt"}
+    assert {expected[address] for address in of_table} <= {"_init"}
+    assert {address: ours[address] for address in expected.keys() - of_table} == {
+        address: name for address, name in expected.items() if address not in of_table
+    }
     (tmp_path / "lib.debug").unlink()  # the names come from this file
     assert "hidden" not in names_from_rtit(data, capfd).values()

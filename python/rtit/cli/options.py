@@ -237,8 +237,8 @@ def add_image_options(parser: CommandParser) -> None:
         group,
         "--map",
         "RECORDED=LOCAL",
-        "Where the recording has the path RECORDED, read the file or directory LOCAL instead; may "
-        "be repeated",
+        "Read the file or directory LOCAL in place of RECORDED, a path that the recording names; "
+        "may be repeated",
     )
     add_value_option(
         group, "--buildid-dir", "DIR", "Look up files by build id in DIR, such as ~/.debug"

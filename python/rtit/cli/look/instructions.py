@@ -47,8 +47,8 @@ def add_arguments(parser: CommandParser) -> None:
         selection,
         "--index",
         "FIRST-END",
-        "Only the instructions at these positions of each thread, counted from 0, without END; "
-        "'rtit calls --durations' prints the positions of calls",
+        "Only the instructions from number FIRST up to, but not including, END of each thread; the "
+        "first instruction has number 0. 'rtit calls --durations' prints such numbers of calls",
     )
     options.add_common_reading_options(parser)
 

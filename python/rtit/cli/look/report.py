@@ -55,8 +55,9 @@ def add_arguments(parser: CommandParser) -> None:
     group.add_argument(
         "--sort",
         choices=("self", "total", "calls"),
-        help="Also show the calls of each function, and its instructions with those of its "
-        "callees; sort by this column. Takes about three times as long",
+        help="Show, for each function, its own instructions (self), the instructions including "
+        "callees (total), and its calls; sort the functions by one of these columns. The report "
+        "then takes about three times as long",
     )
     options.add_json_option(group, "Print one JSON object")
     options.add_stream_options(parser)

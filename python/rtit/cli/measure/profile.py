@@ -28,8 +28,8 @@ binaries, -o FILE writes the profile of the binary NAME to FILE.NAME.
 
 To use the profile:
   bolt       perf2bolt -p FILE --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...
-             (the command must have this name: Debian has /usr/lib/llvm-19/bin/perf2bolt, and its
-             perf2bolt-19 writes a program instead)
+             (on Debian, run /usr/lib/llvm-19/bin/perf2bolt: the command perf2bolt-19 writes an ELF
+             file instead of a profile)
   autofdo    create_llvm_prof --profiler=text --profile=FILE --binary=PROGRAM --out=PROFILE
              (build PROGRAM with -gdwarf-4: with DWARF 5 the profile is empty; create_llvm_prof 0.19
              fails if a function is inlined: use llvm instead)
@@ -39,7 +39,8 @@ To use the profile:
   callgrind  callgrind_annotate FILE; kcachegrind FILE
   perf       tools that read perf script -F ip,brstack --show-mmap-events, such as
              llvm-profgen --perfscript=FILE --binary=PROGRAM --output=PROFILE
-             (38 bytes for each branch that was taken; --tid, --pid and --comm select fewer)
+             (FILE has 38 bytes for each taken branch; to select fewer branches, use --tid, --pid
+             or --comm)
 
 Examples:
   rtit profile --for callgrind -o callgrind.out

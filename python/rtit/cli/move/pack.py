@@ -15,8 +15,8 @@ _EPILOG = """Examples:
   rtit report crash.rtit.zip                      # on any machine, without other files
 
 A pack has complete copies of the programs and libraries that ran, of their debug files, of kernel
-modules, and of jit-PID.dump and perf-PID.map. Of /proc/kcore, a pack has only the pages with code
-that ran. Check the content of a pack before you share it.
+modules, and of jit-PID.dump and perf-PID.map. A pack has only the pages of /proc/kcore that contain
+code that ran. Check the content of a pack before you share it.
 """
 
 
