@@ -6,17 +6,17 @@
 
 #![forbid(unsafe_code)]
 
-mod by_function;
 mod calls;
+mod function_counts;
 mod lines;
 mod names;
 pub mod table;
 
-pub use by_function::FunctionCountSink;
 pub use calls::{
     CallBatch, CallContext, CallEdge, CallSink, CallSiteAddress, CallSums, CallTotal, ContextRun,
     NamedEdge, ThreadCalls, NONE,
 };
+pub use function_counts::FunctionCountSink;
 pub use lines::{
     AddressPeriod, InstructionFilter, LineFormat, ListingColumn, ListingSink, TimeScale,
 };

@@ -157,7 +157,7 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
         }
         let window = self.stream.current_window();
         let segments = self.plan_next_round(window);
-        let input = SegmentInput {
+        let input = RoundInput {
             window,
             spaces: &self.spaces,
             snapshot: &self.snapshot,
@@ -297,7 +297,7 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
 }
 
 /// What all segments of a round share.
-struct SegmentInput<'a> {
+struct RoundInput<'a> {
     window: StreamWindow<'a>,
     /// In their state at the start of the stream.
     spaces: &'a AddressSpaces,
@@ -317,7 +317,7 @@ struct SegmentResult<S> {
     sink: S,
 }
 
-impl SegmentInput<'_> {
+impl RoundInput<'_> {
     fn decode_segment<S: AdditiveSink>(
         &self,
         decoder: &mut Decoder,
@@ -395,7 +395,7 @@ impl<S: AdditiveSink> MergeTarget<'_, S> {
         &mut self,
         decoder: &mut Decoder,
         settings: &Settings,
-        input: &SegmentInput<'_>,
+        input: &RoundInput<'_>,
         segments: &[StreamSegment],
         results: Vec<SegmentResult<S>>,
     ) -> (DecoderSnapshot, usize) {
@@ -422,7 +422,7 @@ impl<S: AdditiveSink> MergeTarget<'_, S> {
     fn add_and_subtract_later(
         &mut self,
         settings: &Settings,
-        input: &SegmentInput<'_>,
+        input: &RoundInput<'_>,
         segment: &StreamSegment,
         result: SegmentResult<S>,
     ) {

@@ -76,7 +76,7 @@ struct SegmentResult<S: OrderedSink> {
 }
 
 /// What all segments of a round share.
-struct SegmentInput<'a, S: OrderedSink> {
+struct RoundInput<'a, S: OrderedSink> {
     window: StreamWindow<'a>,
     /// In their state at the start of the stream.
     spaces: &'a AddressSpaces,
@@ -145,7 +145,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
         let window = self.stream.current_window();
         let position = self.state.snapshot.snapshot_position();
         let segments = self.plan_next_round(window);
-        let input = SegmentInput {
+        let input = RoundInput {
             window,
             spaces: &self.spaces,
             state: &self.state,
@@ -303,7 +303,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
 impl<S: OrderedSink> SegmentWorker<S> {
     fn decode_segment(
         &mut self,
-        input: &SegmentInput<'_, S>,
+        input: &RoundInput<'_, S>,
         segment: &StreamSegment,
     ) -> SegmentResult<S> {
         let Some(psb) = segment.lead_in else {
@@ -324,7 +324,7 @@ impl<S: OrderedSink> SegmentWorker<S> {
     /// Decodes from a known state.
     fn decode_from_snapshot(
         &mut self,
-        input: &SegmentInput<'_, S>,
+        input: &RoundInput<'_, S>,
         state: &SegmentState<S>,
         until: usize,
     ) -> SegmentResult<S> {
@@ -336,7 +336,7 @@ impl<S: OrderedSink> SegmentWorker<S> {
 
     fn decode_and_record_until(
         &mut self,
-        input: &SegmentInput<'_, S>,
+        input: &RoundInput<'_, S>,
         until: usize,
     ) -> SegmentResult<S> {
         let begin = SegmentState {
@@ -362,7 +362,7 @@ impl<S: OrderedSink> SegmentWorker<S> {
     /// rows or the ledger is full.
     fn collect_batches(
         &mut self,
-        input: &SegmentInput<'_, S>,
+        input: &RoundInput<'_, S>,
         until: usize,
         max_rows: usize,
         mut add_batch: impl FnMut(S::Batch),
