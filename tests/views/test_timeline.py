@@ -136,7 +136,8 @@ def test_time_axis_has_the_same_calls_in_the_same_order() -> None:
     with Trace(path) as trace:
         timeline = collect_calls(trace, max_calls=LIMIT, max_depth=LIMIT)
         by_instruction = perfetto_slices(b"".join(perfetto_trace(timeline, trace)))
-        by_time = perfetto_slices(b"".join(perfetto_trace(timeline, trace, with_time=True)))
+        timed = collect_calls(trace, max_calls=LIMIT, max_depth=LIMIT, with_time=True)
+        by_time = perfetto_slices(b"".join(perfetto_trace(timed, trace)))
     assert Counter(name for name, _, _ in by_time.elements()) == Counter(
         name for name, _, _ in by_instruction.elements()
     )

@@ -11,7 +11,7 @@ suspended may overlap calls of other stacks, so such stacks have tracks of their
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
 _PERFETTO_SEQUENCE = 1
 _BATCH_EVENTS = 1 << 18
-_CALL_COLUMNS = ("first", "stop", "stack", "depth", "name", "begin_time", "end_time")
+_CALL_COLUMNS = ("first", "stop", "stack", "depth", "tid")
+_TIME_COLUMNS = ("begin_time", "end_time")
 
 
 @dataclass
 class Timeline:
     """The longest calls of some threads, as columns, and what is left out.
 
+    `with_time`: also keep the times, for a time axis.
     `min_length`: calls with fewer instructions are not in `columns`; it rises while calls are
     added, so that there are at most `max_calls`.
     """
@@ -44,6 +46,7 @@ class Timeline:
     max_calls: int
     min_length: int
     max_depth: int
+    with_time: bool = False
     threads: dict[int, str] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     calls: int = 0
@@ -56,25 +59,23 @@ class Timeline:
 
         self.calls += len(calls)
         length = calls.stop - calls.first
-        rows = calls.select_rows(
-            (length >= max(self.min_length, 1)) & (calls.depth < self.max_depth)
-        )
+        is_kept = (length >= max(self.min_length, 1)) & (calls.depth < self.max_depth)
         numbers = [
             self.names.setdefault(escape_control_characters(name) or "[unknown]", len(self.names))
-            for name in rows.functions
+            for name in calls.functions
         ]
-        part = {each: getattr(rows, each) for each in _CALL_COLUMNS if each != "name"}
-        part["name"] = np.asarray(numbers, np.uint64)[rows.function]
-        part["tid"] = rows.tid
+        names = (*_CALL_COLUMNS, *(_TIME_COLUMNS if self.with_time else ()))
+        part = {each: getattr(calls, each)[is_kept] for each in names}
+        part["name"] = np.asarray(numbers, np.uint32)[calls.function[is_kept]]
         self._parts.append(part)
-        self._kept += len(rows)
+        self._kept += len(part["name"])
         if self._kept > 2 * self.max_calls:
             self._drop_shortest()
 
     def _drop_shortest(self) -> None:
         import numpy as np
 
-        columns = _concatenate(self._parts)
+        columns = self._concatenate_parts()
         length = columns["stop"] - columns["first"]
         if len(length) > self.max_calls:
             # More calls than may stay have this length or more.
@@ -84,6 +85,16 @@ class Timeline:
             columns = {name: column[is_kept] for name, column in columns.items()}
         self._parts = [columns]
         self._kept = len(columns["tid"])
+
+    def _concatenate_parts(self) -> dict[str, Any]:
+        """Return the columns of all parts, which are dropped one by one."""
+        import numpy as np
+
+        if not self._parts:
+            empty = (*_CALL_COLUMNS, *_TIME_COLUMNS, "name")
+            return {name: np.empty(0, np.uint64) for name in empty}
+        names = tuple(self._parts[0])
+        return {name: np.concatenate([part.pop(name) for part in self._parts]) for name in names}
 
     def columns(self) -> dict[str, Any]:
         """Return the calls that are shown."""
@@ -103,13 +114,6 @@ class Timeline:
         )
 
 
-def _concatenate(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    import numpy as np
-
-    empty = {name: np.empty(0, np.uint64) for name in (*_CALL_COLUMNS, "tid")}
-    return {name: np.concatenate([each[name] for each in parts or [empty]]) for name in empty}
-
-
 def collect_calls(
     trace: Trace,
     where: Selection | None = None,
@@ -117,9 +121,10 @@ def collect_calls(
     max_calls: int,
     min_length: int = 0,
     max_depth: int,
+    with_time: bool = False,
 ) -> Timeline:
-    """Return the longest calls of the selected threads."""
-    found = Timeline(max_calls, min_length, max_depth)
+    """Return the longest calls of the selected threads. `with_time`: for a time axis."""
+    found = Timeline(max_calls, min_length, max_depth, with_time)
     streams = trace.by_thread(where, always_split=True)
     found.threads = {each.tid: each.name or each.title for each in streams}
     for batch in trace.calls(where):
@@ -137,9 +142,7 @@ class _ThreadEvents:
     names: U64
 
 
-def _events_by_thread(
-    timeline: Timeline, trace: Trace, *, with_time: bool
-) -> Iterator[_ThreadEvents]:
+def _events_by_thread(timeline: Timeline, trace: Trace) -> Iterator[_ThreadEvents]:
     import numpy as np
 
     columns = timeline.columns()
@@ -155,12 +158,14 @@ def _events_by_thread(
         is_begin = np.repeat([True, False], count)
         # At one instruction, ends come first: inner calls end before outer calls, and begin after.
         order = np.lexsort((np.concatenate([depths, -depths]), is_begin, index))
-        if with_time:
+        if timeline.with_time:
             times = np.concatenate([rows["begin_time"], rows["end_time"]])
             times = times if trace.clock is None else trace.clock.nanoseconds(times)
         else:
             times = index
-        names = np.concatenate([rows["name"] + np.uint64(1), np.zeros(count, np.uint64)])
+        names = np.concatenate(
+            [rows["name"].astype(np.uint64) + np.uint64(1), np.zeros(count, np.uint64)]
+        )
         both = np.concatenate([lanes, lanes])
         yield _ThreadEvents(tid, both[order], times[order].astype(np.uint64), names[order])
 
@@ -197,13 +202,11 @@ def _lane_name(lane: int) -> str:
 # Perfetto. The numbers are those of fields in its protocol buffers.
 
 
-def perfetto_trace(
-    timeline: Timeline, trace: Trace, *, with_time: bool = False, scale: int = 1
-) -> Iterator[bytes]:
+def perfetto_trace(timeline: Timeline, trace: Trace, *, scale: int = 1) -> Iterator[bytes]:
     """Iterate over the parts of a trace for https://ui.perfetto.dev.
 
-    `with_time`: the axis is time in nanoseconds of the recording's clock, a lower bound. `scale`:
-    nanoseconds of the file for each instruction or nanosecond.
+    A time axis has nanoseconds of the recording's clock, a lower bound. `scale`: nanoseconds of the
+    file for each instruction or nanosecond.
     """
     import numpy as np
 
@@ -215,7 +218,7 @@ def perfetto_trace(
         yield _packet({13: 2, 12: {2: {1: number + 1, 2: name}}})
     tracks = 1
     process_tracks: dict[int, int] = {}
-    for events in _events_by_thread(timeline, trace, with_time=with_time):
+    for events in _events_by_thread(timeline, trace):
         pid = pids.get(events.tid, events.tid)
         if pid not in process_tracks:
             process_tracks[pid] = tracks
@@ -281,7 +284,7 @@ _FIRST_LANE_TID = 1 << 31
 """Thread number of the first track that is no thread: above all thread ids."""
 
 
-def chrome_trace(timeline: Timeline, trace: Trace, *, with_time: bool = False) -> Iterator[bytes]:
+def chrome_trace(timeline: Timeline, trace: Trace) -> Iterator[bytes]:
     """Iterate over the parts of a trace in the Trace Event Format, as JSON."""
     import numpy as np
 
@@ -292,7 +295,7 @@ def chrome_trace(timeline: Timeline, trace: Trace, *, with_time: bool = False) -
     yield b'{"displayTimeUnit":"ns","traceEvents":[\n'
     metadata: list[dict[str, Any]] = []
     next_tid = _FIRST_LANE_TID
-    for events in _events_by_thread(timeline, trace, with_time=with_time):
+    for events in _events_by_thread(timeline, trace):
         pid = pids.get(events.tid, events.tid)
         lanes = int(events.lanes.max()) + 1 if len(events.lanes) else 1
         tids = [events.tid, *range(next_tid, next_tid + lanes - 1)]

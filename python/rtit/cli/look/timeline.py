@@ -93,9 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
             max_calls=arguments.max_calls,
             min_length=arguments.min_length,
             max_depth=arguments.max_depth,
+            with_time=arguments.axis == "time",
         )
         write = view.perfetto_trace if arguments.format == "perfetto" else view.chrome_trace
-        parts = write(timeline, trace, with_time=arguments.axis == "time")
+        parts = write(timeline, trace)
         if arguments.view:
             content = b"".join(parts)
         else:
