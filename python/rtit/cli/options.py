@@ -519,7 +519,7 @@ def add_raw_code_options(group: argparse._ArgumentGroup) -> None:
         metavar="CR3[,NR[,VMCS]]",
         help="The --image and --elf options after this option apply to the address space with "
         "this CR3, NR bit and VMCS pointer (all hexadecimal). The --image and --elf options before "
-        "the first --cr3 apply to every address space that no --cr3 names",
+        "the first --cr3 apply to every address space that is not given by a --cr3 option",
     )
     add_clock_and_start_options(group)
     add_value_option(

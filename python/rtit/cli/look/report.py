@@ -55,9 +55,9 @@ def add_arguments(parser: CommandParser) -> None:
     group.add_argument(
         "--sort",
         choices=("self", "total", "calls"),
-        help="Show, for each function, its own instructions (self), the instructions including "
-        "callees (total), and its calls; sort the functions by one of these columns. The report "
-        "then takes about three times as long",
+        help="List the functions with three columns, sorted by the given column: the function's "
+        "own instructions (self), the instructions including callees (total), and how often the "
+        "function was called (calls). The report then takes about three times as long",
     )
     options.add_json_option(group, "Print one JSON object")
     options.add_stream_options(parser)
