@@ -118,6 +118,19 @@ def test_selection_by_function_and_time_takes_the_calls_that_begin_there() -> No
         assert within == {c.call for c in calls if main.begin_time <= c.begin_time <= main.end_time}
 
 
+def test_data_frame_libraries_read_calls_and_the_call_tree() -> None:
+    pandas = pytest.importorskip("pandas", minversion="3", reason="pandas 3 is not installed")
+    pytest.importorskip("pyarrow", reason="pandas takes Arrow's interface by pyarrow")
+    path, _ = recorded("unwinding.c", "qemu")
+    with Trace(path) as trace:
+        calls = pandas.DataFrame.from_arrow(trace.calls())
+        tree = pandas.DataFrame.from_arrow(trace.call_tree())
+        assert calls["function"].tolist() == [call.function for call in trace.calls().rows()]
+        assert set(tree["kind"]) >= {"root", "call"}
+        assert tree["function"].tolist() == trace.call_tree().function_names
+        assert calls["self_instructions"].sum() == tree["self_instructions"].sum()
+
+
 def test_columns_have_the_names_of_functions() -> None:
     path, _ = recorded("unwinding.c", "qemu")
     with Trace(path) as trace:

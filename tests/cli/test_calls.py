@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from programs.build import build
+from programs.build import build, compiled
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Writer
@@ -276,6 +276,20 @@ def test_percentiles_equal_those_of_numpy(counts: dict[int, int]) -> None:
     for low, high, calls in histogram:
         assert calls == ((values >= low) & (values <= high)).sum()
     assert sum(calls for _, _, calls in histogram) == len(values)
+
+
+@pytest.mark.parametrize("name", ["puts", "_IO_puts", "puts@libc.so.6"])
+def test_function_may_have_any_of_its_names(
+    name: str, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "hello.c"
+    source.write_text('#include <stdio.h>\nint main(void) { puts("a"); return puts("b") < 0; }\n')
+    program = compiled("calls-hello", [str(source)], language="c", flags=[], directory=tmp_path)
+    recording = record([program])
+    rows = print_tree(recording, "--function", name, "--callers", capsys=capsys)
+    assert [row[:3] for row in rows[:2]] == [(0, "_IO_puts", 2), (1, "main", 2)]
+    options = ("--function", name, "--durations", "--json")
+    assert json.loads(print_calls(recording, *options, capsys=capsys))["calls"] == 2
 
 
 def test_tid_selects_the_calls_of_a_thread(

@@ -144,6 +144,23 @@ def test_markdown_has_the_counts_and_their_changes(
     assert (row[0], row[3].split()[0]) == (f"`{function}`", "+10")
 
 
+def test_markdown_begins_with_an_exceeded_limit(
+    program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = record([program("recursion")]).data
+    counts = count_by_stat(capsys, data)
+    counts["counts"]["instructions"] -= 10
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps(counts))
+    words = ["stat", "--format", "markdown", "--baseline", str(path), str(data), "--fail-above"]
+    assert main([*words, "0%"]) == 1
+    assert "which is more than the limit of 0.0000%." in capsys.readouterr().out.splitlines()[0]
+    assert main([*words, "50%"]) == 0
+    assert "limit" not in capsys.readouterr().out
+    assert main(["stat", "--per", "dso", "--format", "markdown", str(data)]) == 2
+    assert "--per cannot be combined with --format markdown" in capsys.readouterr().err
+
+
 def read_markdown_table(text: str) -> list[list[str]]:
     """Return the cells of all rows but the header; without the marks of indented counts."""
     _, _, *lines = text.strip().splitlines()

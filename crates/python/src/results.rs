@@ -146,10 +146,10 @@ pub fn calls_dict<'py>(
     )
 }
 
-/// The `RootKind` of a root, 255 for other calls.
+/// The `RootKind` of a root, 5 for other calls.
 pub fn root_number(edge: Option<&NamedEdge>) -> u8 {
     let root = edge.and_then(|edge| edge.edge.root);
-    root.map_or(u8::MAX, |root| root as u8)
+    root.map_or(5, |root| root as u8)
 }
 
 pub fn branches_dict(py: Python<'_>, rows: BranchColumns) -> PyResult<Bound<'_, PyDict>> {

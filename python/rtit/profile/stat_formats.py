@@ -8,11 +8,17 @@ from typing import Any
 from rtit.profile.stat import PARTS_OF_COUNTS, Stat, StoredBaseline
 
 
-def markdown_lines(found: Stat, baseline: StoredBaseline | None, top: int) -> Iterator[str]:
+def markdown_lines(
+    found: Stat, baseline: StoredBaseline | None, top: int, verdict: str = ""
+) -> Iterator[str]:
     """Iterate over the lines of a table of all counts, for example for a pull request.
 
     With a baseline, the table has the changes, and a second table has those of `top` functions.
+    `verdict`: a sentence at the beginning.
     """
+    if verdict:
+        yield verdict
+        yield ""
     if baseline is None:
         yield "| count | number |"
         yield "|---|---:|"

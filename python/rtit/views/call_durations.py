@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import UsageError
@@ -98,9 +99,22 @@ def measure_calls(
         if len(calls):
             _add_calls(found, calls, trace, slowest)
     if not found.counts:
+        _add_calls_by_symbol(found, trace, where, slowest)
+    if not found.counts:
         hint = similar_names_hint(function, names)
         raise UsageError(f"no call of a function {function!r}{hint}")
     return found
+
+
+def _add_calls_by_symbol(
+    found: CallDurations, trace: Trace, where: Selection | None, slowest: int
+) -> None:
+    """Add the calls of a function that is shown with another of its names."""
+    from rtit.trace.tables.selection import Selection
+
+    with suppress(UsageError):  # no file has such a function
+        for batch in trace.calls(replace(where or Selection(), functions=(found.function,))):
+            _add_calls(found, batch, trace, slowest)
 
 
 def _calls_of(batch: Calls, function: str) -> Calls:

@@ -14,6 +14,8 @@ from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rtit.trace import Trace
+
 _ROOT_NOTES = {
     RootKind.NEW_STACK: "new stack",
     RootKind.CALLER: "its caller is not in the trace",
@@ -132,6 +134,27 @@ def count_each_path_once(root: FunctionNode) -> None:
         node = pending.pop()
         node.own = node.total - sum(each.total for each in node.children.values())
         pending += node.children.values()
+
+
+def find_called_function(tree: CallTree, function: str, trace: Trace) -> str:
+    """Return the name that the tree has for a function: one symbol of several, with its version.
+
+    `function` is a name in the tree, another symbol of the function, or NAME@FILE. Returns
+    `function` itself if the tree does not have it.
+    """
+    if function in tree.functions:
+        return function
+    import numpy as np
+
+    from rtit.trace.tables.selection import SelectedRanges, Selection
+
+    pids = {pid for stream in trace.threads for pid in stream.space_pids}
+    ranges = SelectedRanges(Selection(functions=(function,)), trace.images).in_processes(*pids)
+    for each in ranges or ():
+        entries = (tree.entry >= np.uint64(each.start)) & (tree.entry < np.uint64(each.end))
+        if entries.any():
+            return tree.functions[int(tree.function[entries][0])]
+    return function
 
 
 def _find_functions(tree: CallTree, function: str) -> set[int]:

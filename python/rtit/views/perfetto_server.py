@@ -6,6 +6,7 @@ URL if the URL is on this machine, port 9001.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -55,9 +56,16 @@ class _Handler(SimpleHTTPRequestHandler):
 def serve_timeline(trace: bytes) -> tuple[ThreadingHTTPServer, str]:
     """Return a server that listens on this machine only, and the URL that shows the trace.
 
-    Raises UnsupportedError without Perfetto's files, OSError if the port is in use.
+    Raises UnsupportedError without Perfetto's files, or if the port is in use.
     """
     handler = partial(_Handler, trace=trace, directory=str(perfetto_folder()))
-    server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise UnsupportedError(
+            f"port {PORT}, the only one that Perfetto accepts, is in use: end the other viewer"
+        ) from None
     base = f"http://127.0.0.1:{PORT}"
     return server, f"{base}/#!/?url={base}{_TRACE_PATH}"

@@ -90,6 +90,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the tree; return 3 if something could not be decoded."""
     from rtit.trace import RootKind
+    from rtit.views.call_tree import find_called_function
 
     if arguments.min_share is not None:
         arguments.min_share = _parse_share(arguments.min_share)
@@ -105,6 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.durations:
             return _print_durations(trace, where, arguments)
         tree = trace.call_tree(where)
+        if arguments.called_function is not None:
+            arguments.called_function = find_called_function(tree, arguments.called_function, trace)
         titles = {each.tid: each.title for each in trace.by_thread(where, always_split=True)}
         if arguments.flamegraph or arguments.speedscope or arguments.json:
             title = " ".join(trace.command_line) or trace.path

@@ -93,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
                 _print_functions(found, arguments.top)
             else:
                 _print_functions_of_tree(tree, arguments.sort, arguments.top)
+            _print_missing_names(found)
             _print_problems(trace, found)
         repeats = any(each.unknown_loops for each in found.streams)
         gaps = found.has_gaps or repeats or trace.image_problems or trace.incomplete
@@ -170,8 +171,6 @@ def _print_streams(streams: Sequence[StreamStatistics]) -> None:
 
 
 def _print_functions(found: RecordingStatistics, top: int) -> None:
-    from rtit.cli.look.missing_names import describe_missing_names
-
     if found.functions:
         output.print_line()
         output.print_line(f"{'instructions':>14} {'share':>7}  function")
@@ -183,6 +182,11 @@ def _print_functions(found: RecordingStatistics, top: int) -> None:
         )
     _print_number_of_omitted_rows(len(found.functions) - top, "functions")
     output.print_line()
+
+
+def _print_missing_names(found: RecordingStatistics) -> None:
+    from rtit.cli.look.missing_names import describe_missing_names
+
     missing_names = describe_missing_names(found.functions)
     if missing_names is not None:
         output.print_line(f"names: {missing_names}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
@@ -85,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.format != "perfetto" or arguments.output is not None:
             raise UsageError("--view shows the timeline in Perfetto: it goes without --for and -o")
         perfetto_folder()
+    elif arguments.format == "perfetto" and arguments.output is None and sys.stdout.isatty():
+        raise UsageError("the timeline is binary: give a file", hint="example: -o calls.pftrace")
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
         timeline = view.collect_calls(
@@ -119,5 +123,6 @@ def _show(content: bytes) -> None:
     with server:
         output.print_line(f"Serving the timeline at {url} until Ctrl-C")
         output.flush_output()
-        webbrowser.open(url)
+        if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+            webbrowser.open(url)
         server.serve_forever()

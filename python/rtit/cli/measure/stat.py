@@ -142,6 +142,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.format not in ("text", "json"):
             raise UsageError(f"--json cannot be combined with --format {arguments.format}")
         arguments.format = "json"
+    if arguments.per is not None and arguments.format in ("markdown", "github-benchmark"):
+        raise UsageError(f"--per cannot be combined with --format {arguments.format}")
     if arguments.fail_above is not None and arguments.baseline is None:
         raise UsageError("--fail-above needs --baseline")
     baseline = None
@@ -256,7 +258,15 @@ def _format_counts(
     from rtit.profile.stat_formats import github_benchmark, markdown_lines
 
     if arguments.format == "markdown":
-        yield from markdown_lines(found, baseline, arguments.top)
+        limit, verdict = arguments.fail_above, ""
+        if limit is not None and baseline is not None:
+            growth = _instruction_growth(found, baseline)
+            if growth > limit:
+                verdict = (
+                    f"The number of instructions grew by {growth:.4%}, which is more than "
+                    f"the limit of {limit:.4%}."
+                )
+        yield from markdown_lines(found, baseline, arguments.top, verdict)
         return
     if arguments.format == "github-benchmark":
         name = shlex.join(arguments.program or [str(arguments.file or arguments.input or "")])

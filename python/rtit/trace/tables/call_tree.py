@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rtit.trace.tables.batch import Batch, LabelledNumber, declare_column
+from rtit.trace.tables.batch import LABELS_BY_BATCH, Batch, Field, LabelledNumber, declare_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class RootKind(LabelledNumber):
     """Code after lost packets."""
     UNKNOWN = 4
     """The trace does not say on which stack this ran."""
-    NOT_A_ROOT = 255
+    NOT_A_ROOT = 5
 
 
 class CallNode(NamedTuple):
@@ -107,7 +107,28 @@ def _fields(statistics: StackStatistics) -> Iterator[int]:
     return iter(vars(statistics).values())
 
 
-class CallTree(Batch):
+class FunctionBatch(Batch):
+    """Rows with a column `function`: an index in `functions`, the names."""
+
+    functions: Sequence[str] = ()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All columns of the batch; consumers of Arrow get the names of functions."""
+        names = tuple(self.functions) or LABELS_BY_BATCH
+        return tuple(
+            (name, dtype, names if name == "function" else labels)
+            for name, dtype, labels in super().fields
+        )
+
+    @property
+    def function_names(self) -> list[str]:
+        """The name of the function of each row."""
+        functions: U32 = self.columns()["function"]
+        return [self.functions[each] for each in functions.tolist()]
+
+
+class CallTree(FunctionBatch):
     """The call tree. Each row is a node: the calls of a function with the same path of callers.
 
     * `parent`: row of the caller, which is before this row; -1 for a root
@@ -125,7 +146,7 @@ class CallTree(Batch):
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = None
     parent: I32 = declare_column("i4")
-    function: U32 = declare_column("u4")
+    function: U32 = declare_column("u4", LABELS_BY_BATCH)
     kind: U8 = declare_column("u1", CallKind)
     root: U8 = declare_column("u1", RootKind)
     call_site: U64 = declare_column("u8")
@@ -135,18 +156,12 @@ class CallTree(Batch):
     total_instructions: U64 = declare_column("u8")
     recursive: U8 = declare_column("u1")
     tid: I32 = declare_column("i4")
-    functions: Sequence[str] = ()
     statistics: StackStatistics = StackStatistics()
 
     def __iter__(self) -> Iterator[CallNode]:
         for parent, function, kind, root, *rest in zip(*self.column_lists(), strict=True):
             name = self.functions[function]
             yield CallNode(parent, name, CallKind(kind), RootKind(root), *rest)
-
-    @property
-    def function_names(self) -> list[str]:
-        """The name of the function of each row."""
-        return [self.functions[each] for each in self.function.tolist()]
 
     def by_function(self) -> dict[str, FunctionTotals]:
         """Return the calls and instructions of each function, over all paths and threads.

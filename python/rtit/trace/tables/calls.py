@@ -6,11 +6,11 @@ calls up by path.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from rtit.trace.tables.batch import LABELS_BY_BATCH, Batch, Field, LabelledNumber, declare_column
-from rtit.trace.tables.call_tree import CallKind, RootKind
+from rtit.trace.tables.batch import LABELS_BY_BATCH, LabelledNumber, declare_column
+from rtit.trace.tables.call_tree import CallKind, FunctionBatch, RootKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,7 +61,7 @@ class Call(NamedTuple):
     end_time: int
 
 
-class Calls(Batch):
+class Calls(FunctionBatch):
     """Calls of a thread, in the order of their ends.
 
     * `call`: number of the call in its thread, by the order in which calls begin
@@ -104,7 +104,6 @@ class Calls(Batch):
     total_instructions: U64 = declare_column("u8")
     begin_time: U64 = declare_column("u8")
     end_time: U64 = declare_column("u8")
-    functions: Sequence[str] = ()
 
     @classmethod
     def from_native(cls, columns: _core.CallColumns) -> Calls:
@@ -137,17 +136,3 @@ class Calls(Batch):
                 yield batch.replace(function=names[batch.function])
 
         return super().concatenate(with_names(), extra_columns)
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """All columns of the batch, with the names of this batch's functions."""
-        names = tuple(self.functions) or LABELS_BY_BATCH
-        return tuple(
-            (name, dtype, names if name == "function" else labels)
-            for name, dtype, labels in super().fields
-        )
-
-    @property
-    def function_names(self) -> list[str]:
-        """The name of the function of each row."""
-        return [self.functions[each] for each in self.function.tolist()]
