@@ -19,6 +19,7 @@ import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -387,6 +388,7 @@ class _LocationTable:
         return self._functions[key]
 
 
+@lru_cache(1 << 16)
 def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
