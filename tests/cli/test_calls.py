@@ -54,13 +54,16 @@ def print_tree(
     """Return the depth, function, calls and share of each row."""
     header, *lines = print_calls(recording, *options, capsys=capsys).split("\n\n")[0].splitlines()
     assert header == HEADER
-    rows = [ROW.fullmatch(line) for line in lines]
-    assert all(rows)
-    return [
-        (len(row[5]) // 2, row[6], int(row[4].replace(",", "")), float(row[2]))
-        for row in rows
-        if row
-    ]
+    rows = []
+    for line in lines:
+        row = ROW.fullmatch(line)
+        assert row
+        depth, name = len(row[5]) // 2, row[6]
+        if level := re.fullmatch(r"\[(\d+)\] (.*)", name):
+            assert depth == 30
+            depth, name = int(level[1]), level[2]
+        rows.append((depth, name, int(row[4].replace(",", "")), float(row[2])))
+    return rows
 
 
 def print_json(
@@ -98,6 +101,18 @@ def test_max_depth_leaves_out_deeper_calls(
 ) -> None:
     rows = print_tree(recursion, "--max-depth", "2", capsys=capsys)
     assert [row[:3] for row in rows] == [(0, "_start", 1), (1, "begin  (+1)", 1)]
+
+
+def test_deep_functions_show_their_level_in_place_of_indentation(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = print_calls(recursion, "--min-share", "0", "--max-depth", "33", capsys=capsys)
+    down = [line for line in printed.splitlines() if re.search(r"\bdown\b", line)]
+    # _start, begin and main, and then calls of `down`
+    assert [re.sub(r".*,?\d  ", "", line).lstrip() for line in down if " [" in line] == [
+        "[31] down",
+        "[32] down  (+1)",
+    ]
 
 
 def test_min_share_leaves_out_smaller_functions(

@@ -27,6 +27,8 @@ _EPILOG = """Examples:
   rtit calls --flamegraph -o calls.svg
 """
 _MIN_SHARE = 0.01
+_MAX_INDENT = 30
+"""Levels of the tree that are indented; deeper ones show their level as a number."""
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -214,9 +216,10 @@ def _tree_lines(root: FunctionNode, share: float, max_depth: int) -> Iterator[st
     whole = root.total or 1
     for depth, node, left_out in walk_tree(root, root.total * share, max_depth):
         more = f"  (+{left_out:,})" if left_out else ""
+        level = f"[{depth}] " if depth > _MAX_INDENT else ""
         yield (
             f"{node.total:14,} {node.total / whole:6.1%} {node.own:14,} {node.calls:10,}  "
-            f"{'  ' * depth}{node.name}{more}"
+            f"{'  ' * min(depth, _MAX_INDENT)}{level}{node.name}{more}"
         )
 
 
