@@ -276,9 +276,9 @@ def add_max_edges_option(parser: CommandParser, *, calls: bool = False) -> None:
         "--max-edges",
         "N",
         "Keep separate counts for at most N edges (pairs of branch and target) and N sequences of "
-        "instructions. If a trace has more, the N with the lowest addresses keep separate counts, "
-        "and rtit adds up all others in one total (default: 524,288, plus 1 for each 1,024 bytes "
-        f"of packets, but not more than 4,194,304){more}",
+        "instructions. If a trace has more than N, the N with the lowest addresses keep separate "
+        "counts, and rtit adds up all others in one total. The default of N is 524,288, plus 1 for "
+        f"each 1,024 bytes of packets, but not more than 4,194,304{more}",
         default=0,
         type=parse_count,
     )

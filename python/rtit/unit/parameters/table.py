@@ -194,15 +194,15 @@ class Parameters:
     tnt_form: Literal["short", "long", "mixed"] = _packets(
         "short",
         "33.4.2.1",
-        "With `short` the trace unit collects up to 6 branch results and sends a short TNT. With "
-        "`long` the trace unit collects up to 47 branch results and sends a long TNT. With "
-        "`mixed` the trace unit collects up to 47 branch results, and sends a short TNT if there "
+        "With `short`, the trace unit collects up to 6 branch results and sends a short TNT. With "
+        "`long`, the trace unit collects up to 47 branch results and sends a long TNT. With "
+        "`mixed`, the trace unit collects up to 47 branch results, and sends a short TNT if there "
         "are at most 6 results, else a long TNT.",
     )
     tnt_flush: int = _packets(
         0,
         "33.4.2.1",
-        "The trace unit sends a TNT when the TNT has the given number of branch results. With 0 "
+        "The trace unit sends a TNT when the TNT has the given number of branch results. With 0, "
         "the trace unit sends a TNT only when the TNT is full, or when another packet must "
         "follow the pending results. The value must not exceed the number of results that "
         "tnt_form allows.",
@@ -218,16 +218,16 @@ class Parameters:
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = _packets(
         "shortest",
         "33.4.2.2",
-        "With `shortest` the trace unit selects the shortest encoding of each IP. With `none` "
-        "the trace unit always writes the full IP. With `sext48_only` the trace unit writes 48 "
-        "bits if their sign extension is the IP, and otherwise writes the full IP. With `bdw` "
+        "With `shortest`, the trace unit selects the shortest encoding of each IP. With `none`, "
+        "the trace unit always writes the full IP. With `sext48_only`, the trace unit writes 48 "
+        "bits if their sign extension is the IP, and otherwise writes the full IP. With `bdw`, "
         "the trace unit selects the shortest encoding, but never IPBytes 100b.",
     )
     compress_after_psb: bool = _packets(
         True,
         "33.4.2.2",
-        "With True the trace unit compresses the first IP after a PSB, with a LastIP of zero. "
-        "With False the trace unit writes the first IP after a PSB in full.",
+        "With True, the trace unit compresses the first IP after a PSB, with a LastIP of zero. "
+        "With False, the trace unit writes the first IP after a PSB in full.",
     )
     ret_compression_depth: int = _packets(
         64,
@@ -238,14 +238,14 @@ class Parameters:
     modeexec_suppress: bool = _packets(
         True,
         "33.4.2.8",
-        "With True the trace unit sends no MODE.Exec at TIP.PGE if the last MODE.Exec reported "
+        "With True, the trace unit sends no MODE.Exec at TIP.PGE if the last MODE.Exec reported "
         "the same mode.",
     )
     filter_sequential: Literal["never", "at_boundary"] = _packets(
         "never",
         "33.2.5.3",
         "The parameter applies if execution enters a FilterEn range without a branch. With "
-        "`never` tracing begins at the next taken branch or event. With `at_boundary` tracing "
+        "`never`, tracing begins at the next taken branch or event. With `at_boundary`, tracing "
         "begins immediately, with a TIP.PGE. If execution leaves a FilterEn range without a "
         "branch, tracing always continues up to the next branch or event, because no packet can "
         "report the end of the range.",
@@ -253,22 +253,22 @@ class Parameters:
     tracestop_pgd_ip: Literal["target", "suppressed"] = _packets(
         "target",
         "33.2.5.3",
-        "With `target` the TIP.PGD before a TraceStop packet contains the branch target. With "
-        "`suppressed` the TIP.PGD before a TraceStop packet contains no IP.",
+        "With `target`, the TIP.PGD before a TraceStop packet contains the branch target. With "
+        "`suppressed`, the TIP.PGD before a TraceStop packet contains no IP.",
     )
     tracestop_mov_cr3: Literal["in_range", "entering"] = _packets(
         "in_range",
         "33.2.5.3, 33.4.2.9",
-        "With `in_range` a MOV CR3 in a TraceStop range stops the trace if ContextEn is 1 after "
-        "the MOV CR3 (Table 33-28). With `entering` a MOV CR3 in a TraceStop range stops the "
+        "With `in_range`, a MOV CR3 in a TraceStop range stops the trace if ContextEn is 1 after "
+        "the MOV CR3 (Table 33-28). With `entering`, a MOV CR3 in a TraceStop range stops the "
         "trace only if the MOV CR3 changes ContextEn to 1, because any other MOV CR3 is not a "
         "branch or event.",
     )
     modeexec_interrupt_flag: Literal["event_en", "cpuid"] = _packets(
         "event_en",
         "33.4.2.8",
-        "The parameter determines bit 2 of MODE.Exec while EventEn is 0. With `event_en` bit 2 "
-        "of MODE.Exec is 0. With `cpuid` bit 2 of MODE.Exec is RFLAGS.IF if CPUID.(14H,0):EBX[7] "
+        "The parameter determines bit 2 of MODE.Exec while EventEn is 0. With `event_en`, bit 2 "
+        "of MODE.Exec is 0. With `cpuid`, bit 2 of MODE.Exec is RFLAGS.IF if CPUID.(14H,0):EBX[7] "
         "is 1, as in Table 33-26. While EventEn is 0, the trace unit sends no packet if only "
         "RFLAGS.IF changes.",
     )
@@ -333,8 +333,8 @@ class Parameters:
     topa_cache: Literal["none", "entry", "table"] = _output(
         "entry",
         "33.2.7.2",
-        "With `none` the trace unit reads a ToPA entry again for each write. With `entry` the "
-        "trace unit reads a ToPA entry once, when the entry becomes current. With `table` the "
+        "With `none`, the trace unit reads a ToPA entry again for each write. With `entry`, the "
+        "trace unit reads a ToPA entry once, when the entry becomes current. With `table`, the "
         "trace unit reads a ToPA entry together with all other entries in the same 4 KB of the "
         "table. The trace unit does not see changes that software makes to an entry after the "
         "trace unit has read the entry.",
@@ -375,7 +375,7 @@ class Parameters:
     vmentry_disable_fup: bool = _system(
         False,
         "33.7",
-        "With True the trace unit sends a FUP before the TIP.PGD of a VM entry that ends tracing "
+        "With True, the trace unit sends a FUP before the TIP.PGD of a VM entry that ends tracing "
         "(Table 33-56 row 9). The FUP has the IP of the VM entry instruction. A decoder does not "
         "need this FUP, because the decoder can see the VM entry instruction in the code.",
     )
@@ -390,8 +390,8 @@ class Parameters:
     vmx_abort_drop: Literal["tip", "none"] = _system(
         "tip",
         "33.5.2.6",
-        "If a VM exit ends in a VMX abort, the processor loses the TIP of the VM exit (`tip`) or "
-        "no packet (`none`).",
+        "If a VM exit ends in a VMX abort, the processor loses either the TIP of the VM exit "
+        "(`tip`) or nothing (`none`).",
     )
     rsm_with_lbr: Literal["suspend", "shutdown"] = _system(
         "suspend",
@@ -415,12 +415,12 @@ class Parameters:
         "drop",
         "33.2.9.6",
         "At GETSEC the trace unit discards the bytes in its internal buffers (`drop`), or writes "
-        "these bytes to memory (`keep`). With `drop` the end of the trace is lost.",
+        "these bytes to memory (`keep`). With `drop`, the end of the trace is lost.",
     )
     acm_timing_packets: bool = _system(
         True,
         "33.2.9.6",
-        "With True the trace unit sends TSC, TMA and CBR packets after an authenticated "
+        "With True, the trace unit sends TSC, TMA and CBR packets after an authenticated "
         "code module.",
     )
     deferred_tips: int = _deferred(
@@ -454,8 +454,8 @@ class Parameters:
     ovf_resolve: Literal["level", "explicit"] = _overflow(
         "level",
         "33.3.8",
-        "With `level` an overflow resolves when the internal buffer has no more than "
-        "ovf_resolve_level bytes. With `explicit` an overflow resolves at the event "
+        "With `level`, an overflow resolves when the internal buffer has no more than "
+        "ovf_resolve_level bytes. With `explicit`, an overflow resolves at the event "
         "`end_overflow`.",
     )
     ovf_resolve_level: int = _overflow(
@@ -468,16 +468,16 @@ class Parameters:
     ovf_cyc: Literal["threshold", "always"] = _overflow(
         "threshold",
         "33.3.6.3, 33.3.8.2",
-        "With `threshold` a CYC precedes OVF only if CycThresh cycles have passed since the last "
+        "With `threshold`, a CYC precedes OVF only if CycThresh cycles have passed since the last "
         "CYC. All other packets that a CYC can precede always follow the rule of `threshold`. "
-        "With `always` a CYC always precedes OVF.",
+        "With `always`, a CYC always precedes OVF.",
     )
     ovf_psb: Literal["changed", "always", "never"] = _overflow(
         "changed",
         "33.4.1",
         "The parameter determines whether a PSB+ follows OVF and its FUP (Table 33-14). With "
-        "`changed` the trace unit sends a PSB+ if the overflow lost a packet that reports a "
-        "change of code width, CR3, transaction state or VMCS. With `always` a PSB+ follows each "
+        "`changed`, the trace unit sends a PSB+ if the overflow lost a packet that reports a "
+        "change of code width, CR3, transaction state or VMCS. With `always`, a PSB+ follows each "
         "overflow, and with `never` no PSB+ follows an overflow.",
     )
     tracestop_in_ovf: Literal["delayed", "dropped"] = _overflow(
@@ -490,13 +490,13 @@ class Parameters:
         1,
         "33.4.2.20",
         "After the packets of each event, the trace unit writes PADs up to the next multiple of "
-        "the given number of bytes. With 1 the trace unit writes no PADs.",
+        "the given number of bytes. With 1, the trace unit writes no PADs.",
         _IntegerRange(1, 4096),
     )
     psb_guard_pad: bool = _padding(
         False,
         "33.4.2.20",
-        "With True the trace unit writes a PAD before each PSB, so that the end of the previous "
+        "With True, the trace unit writes a PAD before each PSB, so that the end of the previous "
         "packet does not look like the beginning of the PSB.",
     )
     pebs_block_order: tuple[int, ...] = _padding(
@@ -518,7 +518,7 @@ class Parameters:
     tsc_on_frequency_change: bool = _power(
         False,
         "33.4.2.11",
-        "With True the trace unit sends TSC and TMA also at a frequency change that does not "
+        "With True, the trace unit sends TSC and TMA also at a frequency change that does not "
         "stop a clock.",
     )
     evd_order: Literal["qr", "rq"] = _event_trace(
@@ -543,14 +543,14 @@ class Parameters:
         "fup_target",
         "33.4.2.8",
         "With BranchEn=0, a branch that changes RFLAGS.IF has no packet to which MODE.Exec can "
-        "bind. With `fup_target` a FUP with the target follows MODE.Exec; with `omit` the trace "
+        "bind. With `fup_target`, a FUP with the target follows MODE.Exec; with `omit` the trace "
         "unit sends neither packet.",
     )
     uintr_literal: Literal["full", "table"] = _event_trace(
         "full",
         "33.7",
-        "With `full` the packets of user interrupts and UIRET contain the branch targets. With "
-        "`table` the trace unit sends only the packets in rows 26 and 27 of Table 33-55. No "
+        "With `full`, the packets of user interrupts and UIRET contain the branch targets. With "
+        "`table`, the trace unit sends only the packets in rows 26 and 27 of Table 33-55. No "
         "decoder can follow a trace with `table`.",
     )
 
