@@ -35,7 +35,7 @@ impl<'a> GoTable<'a> {
         Some(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// Returns the part of the table whose offset is in a word of the header.
+    /// Returns the table from a given offset. The header word with number `index` contains the offset.
     fn part(&self, index: usize) -> Option<&'a [u8]> {
         let start = usize::try_from(self.header_word(index)?).ok()?;
         self.bytes.get(start..)

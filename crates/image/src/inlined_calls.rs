@@ -76,8 +76,8 @@ pub struct InlinedRange {
     pub call: u32,
 }
 
-/// Returns the inlined calls whose code overlaps the windows, which are half-open ranges of addresses. `None` if the
-/// data is no ELF file or the search was cancelled.
+/// Returns the inlined calls with code in the given windows. A window is a half-open range of addresses.
+/// Returns `None` if the data is no ELF file or the search was cancelled.
 pub fn inlined_calls<'d, R: ReadRef<'d>>(
     data: R,
     windows: &[(u64, u64)],
@@ -306,7 +306,7 @@ impl<'a> CallReader<'a, '_> {
         Ok(Some(call))
     }
 
-    /// Returns the number of the function whose entry is at `offset`, to which an entry of `unit` refers.
+    /// Returns the number of a function. `offset`: the offset of its entry, to which an entry of `unit` refers.
     fn function_number(&mut self, unit: &Unit<'a>, offset: usize) -> Result<u32, EarlyEnd> {
         if let Some(&known) = self.function_numbers.get(&offset) {
             return Ok(known);

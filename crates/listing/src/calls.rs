@@ -561,8 +561,9 @@ impl ThreadCalls {
         totals
     }
 
-    /// Returns 1 for each node whose function is also that of a node above, on the same stack and outside of the signal
-    /// handler of the node, if there is one: its total is part of the total of that node.
+    /// Returns 1 for each recursive node: a node above it has the same function, on the same stack. Calls in a signal
+    /// handler are not recursive calls of the interrupted functions. The total of a recursive node is part of the total
+    /// of the node above.
     pub fn recursive_nodes(&self) -> Vec<u8> {
         let nodes = self.tree.nodes();
         let mut recursive = vec![0; nodes.len()];

@@ -8,6 +8,8 @@ from rtit.cli import output
 from rtit.views.spilled_lines import SpilledLines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rtit.trace import Stream, Trace
 
 EXIT_CODE = 3
@@ -69,6 +71,14 @@ class IncompleteReport:
         self._has_images = True
         for problem in self._trace.image_problems:
             self.print_gap(problem)
+
+    def print_all_gaps(self, streams: Iterable[Stream]) -> int:
+        """Print what is missing in the streams, which were decoded, and return the exit code."""
+        for stream in streams:
+            self.collect_undecoded_spans(stream)
+        self.print_undecoded_spans()
+        self.print_image_problems()
+        return self.exit_code()
 
     def exit_code(self) -> int:
         """Print what is missing at the end of the recording; return 0 if there are no gaps."""

@@ -337,11 +337,10 @@ class Trace:
             where.tids, where.pids, where.cpus, where.comms
         ):
             raise UsageError("a call tree has whole threads: select by thread, process or name")
-        trees = []
-        for stream in self.by_thread(where, always_split=True):
-            trees.append(stream.call_tree(self.symbols, is_whole=not self.is_snapshot))
-            stream.discard_decoder()
-        return join_call_trees(trees)
+        return join_call_trees(
+            stream.call_tree(self.symbols, is_whole=not self.is_snapshot)
+            for stream in self.by_thread(where, always_split=True)
+        )
 
     def calls(self, where: Selection | None = None) -> Table[Calls]:
         """Every call of the selected threads: `Stream.calls` with the columns `tid` and `cpu`.

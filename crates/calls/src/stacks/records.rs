@@ -7,7 +7,7 @@ use super::{CallStacks, CodeInfo, Link};
 
 /// Calls of each choice that wait for their caller; calls beyond get the one of the stack taken.
 const MAX_PENDING_CALLS: usize = 1 << 12;
-/// Choices that are settled because others are.
+/// How deeply the settling of one choice may settle others.
 const MAX_SETTLING: u32 = 64;
 /// No choice below a frame.
 pub(super) const NO_CHOICE: u32 = u32::MAX;
@@ -261,7 +261,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         self.report_call(call, frame.up, choice);
     }
 
-    /// Reports a call whose caller is the newest frame of a stack.
+    /// Reports a call. `caller`: the stack whose newest frame is the caller.
     fn report_call(&mut self, mut call: EndedCall, caller: Link, choice: u32) {
         let caller = self.frame_index(caller);
         if let Some(caller) = caller.and_then(|at| self.record_mut(at)) {

@@ -1,4 +1,4 @@
-//! Decoding of whole streams; one binary, since each compiles the decoders anew.
+//! Tests that decode whole streams. They are one binary, because each binary compiles the decoders again.
 
 mod spaces;
 mod streams;

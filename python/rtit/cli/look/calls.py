@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from rtit.cli import options, output
-from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
 from rtit.text_escaping import escape_control_characters, format_json
@@ -91,7 +91,6 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tree; return 3 if something could not be decoded."""
-    from rtit.trace import RootKind
     from rtit.views.call_tree import find_called_function
 
     if arguments.min_share is not None:
@@ -105,12 +104,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--durations goes with --json, but with no other form of output")
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
+        streams = trace.by_thread(where, always_split=True)
+        gaps = IncompleteReport("calls", trace)
         if arguments.durations:
-            return _print_durations(trace, where, arguments)
+            _print_durations(trace, where, arguments)
+            return gaps.print_all_gaps(streams)
         tree = trace.call_tree(where)
         if arguments.called_function is not None:
             arguments.called_function = find_called_function(tree, arguments.called_function, trace)
-        titles = {each.tid: each.title for each in trace.by_thread(where, always_split=True)}
+        titles = {each.tid: each.title for each in streams}
         if arguments.flamegraph or arguments.speedscope or arguments.json:
             title = " ".join(trace.command_line) or trace.path
             output.write_file_or_stdout(
@@ -118,11 +120,10 @@ def run(arguments: argparse.Namespace) -> int:
             )
         else:
             _write_lines(arguments.output, _format_lines(arguments, tree, titles))
-        has_gaps = bool((tree.root == RootKind.AFTER_LOSS).any())
-        return EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
+        return gaps.print_all_gaps(streams)
 
 
-def _print_durations(trace: Trace, where: Selection, arguments: argparse.Namespace) -> int:
+def _print_durations(trace: Trace, where: Selection, arguments: argparse.Namespace) -> None:
     from rtit.views.call_durations import duration_lines, durations_json, measure_calls
 
     found = measure_calls(trace, arguments.called_function, where)
@@ -131,8 +132,6 @@ def _print_durations(trace: Trace, where: Selection, arguments: argparse.Namespa
         output.write_file_or_stdout(arguments.output, [text.encode()])
     else:
         _write_lines(arguments.output, duration_lines(found))
-    has_gaps = any(each.counts().errors for each in trace.streams)
-    return EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
 
 
 def _format_file(

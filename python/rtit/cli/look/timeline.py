@@ -7,7 +7,7 @@ import os
 import sys
 
 from rtit.cli import options, output
-from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
 
@@ -107,8 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
             output.write_file_or_stdout(arguments.output, parts)
         if timeline.note:
             output.print_error("timeline", timeline.note)
-        has_gaps = any(each.counts().errors for each in trace.streams)
-        code = EXIT_CODE if has_gaps or trace.image_problems or trace.incomplete else 0
+        streams = trace.by_thread(where, always_split=True)
+        code = IncompleteReport("timeline", trace).print_all_gaps(streams)
     if arguments.view:
         _show(content)
     return code
