@@ -396,8 +396,8 @@ class Parameters:
     rsm_with_lbr: Literal["suspend", "shutdown"] = _system(
         "suspend",
         "33.8.1, 33.2.9.3",
-        "If a processor cannot use PT and LBR at the same time, an RSM that enables both "
-        "suspends LBR (`suspend`) or shuts the processor down (`shutdown`).",
+        "A processor may be unable to use PT and LBR at the same time. If RSM enables both, this "
+        "processor suspends LBR (`suspend`) or shuts down (`shutdown`).",
     )
     debug_enclave: Literal["traced", "opt_in"] = _system(
         "traced",
