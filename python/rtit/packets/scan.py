@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import PacketError
 from rtit.packets.decode import Data, ItemSize, Truncated, decode
 from rtit.packets.encode import encode
-from rtit.packets.packet import Packet, has_reserved_bits
+from rtit.packets.packet import Packet
 from rtit.packets.table import DECLARATION_BY_NAME
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PSB = encode("PSB")
-_OVF = encode("OVF")
 _PSB_RUN = len(PSB) + 2
 """Bytes that show whether a PSB is the last of a run."""
 _MAX_PSB_RUN_OVERLAP = (PSB[:2], PSB[1:3])
@@ -108,11 +107,13 @@ def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
 
 
 def scan_chunks(
-    parts: Iterable[Buffer], errata: Collection[str] = ()
+    parts: Iterable[Buffer], skip_packets: Callable[[bytearray, int, int], int] | None = None
 ) -> Iterator[Packet | BadBytes]:
-    """Yield packets and bad bytes like `scan`, of a stream in chunks that need not fit in memory.
+    """Yield packets and bad bytes like `scan`; the chunks of the stream need not fit in memory.
 
-    `errata`: names of errata of the processor; bytes that SKD007 or SKZ84 corrupts are bad bytes.
+    `skip_packets` is called at packets outside of blocks with a window of the stream, the offset of
+    the packet in the window, and the offset at which the last packet must end. It returns the end
+    of the packets that need not be yielded.
     """
     context = BlockContext()
     rest = iter(parts)
@@ -139,6 +140,11 @@ def scan_chunks(
             bad = None
         elif offset >= len(window):
             return
+        if skip_packets is not None and context.item_size is None:
+            end = skip_packets(window, offset, len(window) - _MARGIN)
+            if end > offset:
+                offset = end
+                continue
         try:
             packet = _decode_whole_packet(window, offset, context.item_size)
         except Truncated as error:
@@ -151,25 +157,9 @@ def scan_chunks(
             context.item_size = None
             offset += 1
             continue
-        if errata and (corrupted := _erratum_damage(window, packet, errata)) is not None:
-            yield BadBytes(base + offset, *corrupted)
-            offset += corrupted[0]
-            continue
         context.track_packet(packet)
         yield replace(packet, offset=base + packet.offset) if base else packet
         offset += packet.size
-
-
-def _erratum_damage(data: Data, packet: Packet, errata: Collection[str]) -> tuple[int, str] | None:
-    """Return how many bytes an erratum has corrupted, and a description; else None."""
-    after = packet.offset + packet.size
-    if packet.name == "CYC" and "SKD007" in errata:
-        if packet.size == 2 and data[after - 1 : after + 1] == _OVF:
-            return 1, "an OVF cuts off the CYC (erratum SKD007)"
-    elif packet.name == "TMA" and "SKZ84" in errata and has_reserved_bits(packet):
-        size = min(packet.size + 1, len(data) - packet.offset)
-        return size, "a TMA with wrong values and a stray byte (erratum SKZ84)"
-    return None
 
 
 def _decode_whole_packet(data: Data, offset: int, item_size: ItemSize | None) -> Packet:
