@@ -4,7 +4,7 @@ A `Column` has no copy of its numbers: `numpy.asarray(column)` is a read-only vi
 ticks, sizes and offsets bytes; "u64" names a column's type. Nothing here waits with the GIL held.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypedDict, final
@@ -293,13 +293,16 @@ class PacketColumns(TypedDict):
     """Bytes there that are no packet: offset, length, reason, whether the data ends inside one."""
     times: list[Column] | None
     """With clocks, after each packet: time, core cycles (u64), core cycles in a TSC tick (f64)."""
+    raw: bytes | None
+    """With `with_bytes`, the bytes of all packets."""
 
 @final
 class PacketScan:
     """Reads a stream packet by packet from its first byte, and after bad bytes from the next PSB.
 
     `clocks` has the settings of the clocks: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time,
-    guest_tsc. With `timing_samples` the times of packets are numbers of samples.
+    guest_tsc. With `timing_samples` the times of packets are numbers of samples. Packets that an
+    erratum of `errata` (SKD007, SKZ84) has corrupted are bad bytes.
     """
     def __init__(
         self,
@@ -307,6 +310,8 @@ class PacketScan:
         clocks: Mapping[str, Any] | None = None,
         *,
         timing_samples: bool = False,
+        errata: Collection[str] = (),
+        with_bytes: bool = False,
     ) -> None: ...
     def next(self, limit: int) -> PacketColumns | None:
         """Return up to `limit` more packets; None at the end."""

@@ -194,7 +194,8 @@ impl<'a> StreamWindow<'a> {
         }
     }
 
-    pub(crate) fn byte_at(&self, offset: usize) -> Option<u8> {
+    /// The byte at offset `offset` of the stream; `None` outside of the window.
+    pub fn byte_at(&self, offset: usize) -> Option<u8> {
         self.bytes.get(offset.checked_sub(self.base)?).copied()
     }
 }

@@ -67,6 +67,14 @@ impl PacketColumns {
         self.payload.reserve(packets);
     }
 
+    /// Keeps the first `packets`.
+    pub fn truncate(&mut self, packets: usize) {
+        self.kind.truncate(packets);
+        self.detail.truncate(packets);
+        self.offset.truncate(packets);
+        self.payload.truncate(packets);
+    }
+
     /// Appends packets of `scanner` that begin before offset `until`, until there are `limit` of them, its data ends or
     /// an error occurs. Bytes after a packet may show that it is none: up to 32 bytes after it count, if there are any.
     pub fn append_packets(

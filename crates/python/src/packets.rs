@@ -3,12 +3,12 @@
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{take_empty_buffer, BufferPoolGuard, PacketClock, StreamWindow, WindowSource};
 use rtit_packet::table::ROWS;
-use rtit_packet::{find_psb, PacketColumns, PacketError, PacketScanner};
+use rtit_packet::{find_psb, Kind, PacketColumns, PacketError, PacketScanner};
 
-use crate::arguments::dict_of;
+use crate::arguments::{dict_of, BoundedItems};
 use crate::columns::Column;
 use crate::decoder_input::{decoder_settings_from_keywords, DecoderStream};
 use crate::errors::lock_exclusively;
@@ -20,8 +20,27 @@ const SLICE_PACKETS: usize = 1 << 20;
 /// Bytes of a PSB, and two more that show whether the run of 02H 82H continues.
 const PSB_WITH_NEXT: usize = 18;
 
+const OVF: [u8; 2] = [0x02, 0xf3];
+
 /// Offset, length, reason, and whether the data ends inside a packet.
 type BadBytes = (u64, u64, String, bool);
+
+/// Why there are no more packets.
+enum ScanStop {
+    Error(PacketError),
+    /// Bytes that an erratum of the processor has corrupted.
+    Corrupted {
+        length: usize,
+        reason: &'static str,
+    },
+}
+
+/// The errata that corrupt packets.
+#[derive(Clone, Copy, Default)]
+struct CorruptingErrata {
+    skd007: bool,
+    skz84: bool,
+}
 
 /// The times after packets.
 #[derive(Default)]
@@ -41,17 +60,22 @@ struct PacketScanState {
     position: usize,
     block: Option<u8>,
     clock: Option<PacketClock>,
+    errata: CorruptingErrata,
+    has_bytes: bool,
     _pool: BufferPoolGuard,
 }
 
 #[pymethods]
 impl PacketScan {
     #[new]
-    #[pyo3(signature = (stream, clocks = None, *, timing_samples = false))]
+    #[pyo3(signature = (stream, clocks = None, *, timing_samples = false, errata = BoundedItems::default(),
+        with_bytes = false))]
     fn new(
         stream: &Bound<'_, PyAny>,
         clocks: Option<&Bound<'_, PyDict>>,
         timing_samples: bool,
+        errata: BoundedItems<String>,
+        with_bytes: bool,
     ) -> PyResult<PacketScan> {
         let clock = match clocks {
             Some(clocks) => {
@@ -60,12 +84,18 @@ impl PacketScan {
             }
             None => None,
         };
+        let has_erratum = |name: &str| errata.0.iter().any(|each| each == name);
         Ok(PacketScan {
             state: Mutex::new(PacketScanState {
                 stream: DecoderStream::new(stream)?,
                 position: 0,
                 block: None,
                 clock,
+                errata: CorruptingErrata {
+                    skd007: has_erratum("SKD007"),
+                    skz84: has_erratum("SKZ84"),
+                },
+                has_bytes: with_bytes,
                 _pool: BufferPoolGuard::new(),
             }),
         })
@@ -101,27 +131,38 @@ impl PacketScanState {
         let mut times = self.clock.is_some().then(PacketTimes::default);
         let mut bad = None;
         let mut end = self.position;
+        let mut bytes = Vec::new();
         while columns.len() < limit {
             let goal = limit.min(columns.len() + SLICE_PACKETS);
-            let error = py.detach(|| {
-                let error = self.append_packets(&mut columns, goal);
+            let stop = py.detach(|| {
+                let stop = self.append_packets(&mut columns, goal);
                 // The clock looks ahead in the window.
                 self.add_packet_times(&columns, &mut times);
-                error
+                stop
             });
+            if self.has_bytes {
+                let window = self.stream.current_window();
+                let scanned = end - window.base..self.position - window.base;
+                bytes.extend_from_slice(window.bytes.get(scanned).unwrap_or_default());
+            }
             end = self.position;
             py.check_signals()?;
-            match error {
+            match stop {
+                Some(ScanStop::Corrupted { length, reason }) => {
+                    bad = Some((end as u64, length as u64, reason.to_owned(), false));
+                    self.position += length;
+                    break;
+                }
                 _ if columns.len() >= goal => {}
                 // A packet may continue in the next chunk.
-                None | Some(PacketError::Truncated { .. })
+                None | Some(ScanStop::Error(PacketError::Truncated { .. }))
                     if !self.stream.current_window().last =>
                 {
                     let position = self.position;
                     self.stream.advance_window(py, position)?;
                 }
                 None => break,
-                Some(error) => {
+                Some(ScanStop::Error(error)) => {
                     bad = Some(self.skip_to_psb(py, &error)?);
                     break;
                 }
@@ -150,6 +191,7 @@ impl PacketScanState {
             end: end,
             bad: bad,
             times: times,
+            raw: self.has_bytes.then(|| PyBytes::new(py, &bytes)),
         )?;
         Ok(Some(batch))
     }
@@ -173,7 +215,65 @@ impl PacketScanState {
         });
     }
 
-    fn append_packets(&mut self, columns: &mut PacketColumns, goal: usize) -> Option<PacketError> {
+    fn append_packets(&mut self, columns: &mut PacketColumns, goal: usize) -> Option<ScanStop> {
+        let (first, position, block) = (columns.len(), self.position, self.block);
+        let error = self.scan_window(columns, goal);
+        let Some((index, corrupted)) = self.find_corrupted_packet(columns, first) else {
+            return error.map(ScanStop::Error);
+        };
+        // Scans again up to that packet, so that `block` is its state.
+        columns.truncate(first);
+        (self.position, self.block) = (position, block);
+        self.scan_window(columns, index);
+        Some(corrupted)
+    }
+
+    /// Finds the first packet from number `first` on that an erratum has corrupted.
+    fn find_corrupted_packet(
+        &self,
+        columns: &PacketColumns,
+        first: usize,
+    ) -> Option<(usize, ScanStop)> {
+        let CorruptingErrata { skd007, skz84 } = self.errata;
+        if !skd007 && !skz84 {
+            return None;
+        }
+        let window = self.stream.current_window();
+        let kinds = columns.kind.get(first..)?.iter().enumerate();
+        for (index, &kind) in kinds {
+            let index = first + index;
+            let is_suspect = match kind {
+                kind if kind == Kind::Cyc as u8 => skd007,
+                kind if kind == Kind::Tma as u8 => skz84,
+                _ => false,
+            };
+            if !is_suspect {
+                continue;
+            }
+            let offset = *columns.offset.get(index)? as usize;
+            let next = columns.offset.get(index + 1);
+            let length = next.map_or(self.position, |&next| next as usize) - offset;
+            let byte = |at: usize| window.byte_at(offset + at).unwrap_or(0);
+            if kind == Kind::Tma as u8 {
+                if byte(4) != 0 || byte(6) & 0xfe != 0 {
+                    let stop = ScanStop::Corrupted {
+                        length: (length + 1).min(window.end() - offset),
+                        reason: "a TMA with wrong values and a stray byte (erratum SKZ84)",
+                    };
+                    return Some((index, stop));
+                }
+            } else if length == 2 && [byte(1), byte(2)] == OVF {
+                let stop = ScanStop::Corrupted {
+                    length: 1,
+                    reason: "an OVF cuts off the CYC (erratum SKD007)",
+                };
+                return Some((index, stop));
+            }
+        }
+        None
+    }
+
+    fn scan_window(&mut self, columns: &mut PacketColumns, goal: usize) -> Option<PacketError> {
         let window = self.stream.current_window();
         let StreamWindow { bytes, base, .. } = window;
         let mut scanner = PacketScanner::for_window(bytes, base, self.position);

@@ -596,11 +596,6 @@ def _names_of_given_options(arguments: argparse.Namespace, names: Iterable[str])
             yield f"--{name.replace('_', '-')}"
 
 
-def is_raw_file_piped(raw: str) -> bool:
-    """Return whether the file of --raw can be read only once."""
-    return raw == "-" or (Path(raw).exists() and not Path(raw).is_file())
-
-
 def open_raw_trace(arguments: argparse.Namespace) -> Trace:
     """Open the raw PT that the options name. Raises OSError, UsageError and what `decode` does."""
     from rtit.trace import decode
@@ -616,7 +611,7 @@ def open_raw_trace(arguments: argparse.Namespace) -> Trace:
         if sys.stdin is None:
             raise UsageError("standard input is closed")
         source: FileSource | ChunkedSource = ChunkedSource(_read_file_in_parts(sys.stdin.buffer))
-    elif is_raw_file_piped(arguments.raw):
+    elif Path(arguments.raw).exists() and not Path(arguments.raw).is_file():
         source = ChunkedSource(_iterate_file_parts(Path(arguments.raw)))
     else:
         source = FileSource(arguments.raw)

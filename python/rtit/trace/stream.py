@@ -279,15 +279,14 @@ class Stream:
         """Return all bytes."""
         return b"".join(self.chunks())
 
-    def scan(self, errata: Collection[str] = ()) -> Iterator[Packet | BadBytes]:
+    def scan(self) -> Iterator[Packet | BadBytes]:
         """Return the packets as objects, and the bytes that are no packets.
 
-        `errata`: names of errata (SKD007, SKZ84) after which bytes are no packet. This is some
-        hundred times slower than `packets`.
+        This is some hundred times slower than `packets`.
         """
         from rtit.packets import scan_chunks
 
-        return scan_chunks(self.chunks(), errata)
+        return scan_chunks(self.chunks())
 
     def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
         """The packets. They have times if `timing` is set or `where` selects by time; then this
@@ -309,6 +308,19 @@ class Stream:
         return build_tables.filtered_table(
             Packets, lambda: packet_batches(self.chunks(), clocks), row_filter, PACKET_TIME_COLUMNS
         )
+
+    def packets_with_bytes(
+        self, *, timing: bool = False, errata: Collection[str] = ()
+    ) -> Iterator[Packets]:
+        """Iterate over batches of packets that have `raw`, for internal use.
+
+        `errata`: names of errata (SKD007, SKZ84) that corrupt packets. With `timing`, packets have
+        times as in `packets`.
+        """
+        if not timing:
+            return packet_batches(self.chunks(), errata=errata, with_bytes=True)
+        clocks = self._checked_settings().native()
+        return timed_packet_batches(self.chunks(), clocks, errata=errata, with_bytes=True)
 
     # The native decoder
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from itertools import pairwise, repeat
+from typing import TYPE_CHECKING
 
 from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.errors import UsageError
-from rtit.packets import BadBytes, Packet, describe, to_json
+from rtit.packets import BadBytes, Packet, decode, describe, to_json
+from rtit.packets.table import BLOCK_ITEM
+from rtit.text_escaping import format_json
 
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
-    from rtit.trace import Stream
+    from rtit.trace import Packets, Stream
+
+_MAX_KNOWN_TEXTS = 1 << 16
 
 _EPILOG = """Examples:
   rtit packets | head -50
@@ -40,8 +44,6 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the packets; return 3 if some bytes are no packet, or the file was cut."""
-    if arguments.timing and arguments.raw is not None and options.is_raw_file_piped(arguments.raw):
-        raise UsageError("--timing reads the packets twice, so --raw must name a file, not a pipe")
     with options.open_trace(arguments) as trace:
         gaps = IncompleteReport("packets", trace)
         streams = options.parse_selection(arguments).select_streams(trace.streams)
@@ -62,20 +64,23 @@ class _PacketPrinter:
         self._title = title
         self._clock = clock
         self._as_json = as_json
+        self._known_texts: dict[bytes, str] = {}
+        self._last_bounds = (-1, -1)
+        self._last_bounds_text = ""
 
     def print_all_packets(self, stream: Stream, *, timing: bool) -> bool:
         """Print all packets; return True if some bytes are no packet."""
         if self._title and not self._as_json:
             output.print_line(f"# {self._title}, {stream.size:,} bytes")
         gaps = False
-        times = _PacketTimes(stream) if timing else None
         # packets show this erratum, if the processor is unknown
-        for item in stream.scan(options.stream_errata(stream) or ("SKD007",)):
-            if isinstance(item, BadBytes):
+        errata = options.stream_errata(stream) or ("SKD007",)
+        for batch in stream.packets_with_bytes(timing=timing, errata=errata):
+            lines = self._json_lines(batch) if self._as_json else self._text_lines(batch)
+            output.write_lines("".join(lines).encode())
+            if batch.bad is not None:
                 gaps = True
-                self._print_bad_bytes(item)
-            else:
-                self._print_packet(item, None if times is None else times.times_of_packet(item))
+                self._print_bad_bytes(batch.bad)
         return gaps
 
     def _print_bad_bytes(self, item: BadBytes) -> None:
@@ -85,18 +90,48 @@ class _PacketPrinter:
         else:
             output.print_line(f"{item.offset:08x}  ({item.length} bytes) {item.reason}")
 
-    def _print_packet(self, packet: Packet, times: dict[str, Any] | None) -> None:
-        if self._as_json:
-            row = times or {}
-            if math.isnan(row.get("frequency", 0)):
-                row = row | {"frequency": None}
-            output.write_json({"stream": self._title, **to_json(packet), **row})
-        elif times is None:
-            output.print_line(f"{packet.offset:08x}  {describe(packet)}")
-        else:
-            bounds = times["earliest"], times["latest"]
-            when = " ".join(f"{self._format_ticks(each):>15}" for each in bounds)
-            output.print_line(f"{when} {packet.offset:08x}  {describe(packet)}")
+    def _text_lines(self, batch: Packets) -> Iterator[str]:
+        offsets = batch.buffer("offset").tolist()
+        texts = self._texts_of_packets(batch, offsets, describe)
+        if not batch.extra_columns:
+            return (f"{offset:08x}  {text}\n" for offset, text in zip(offsets, texts, strict=True))
+        bounds = zip(batch.earliest.tolist(), batch.latest.tolist(), strict=True)
+        return (
+            f"{self._format_bounds(*times)} {offset:08x}  {text}\n"
+            for times, offset, text in zip(bounds, offsets, texts, strict=True)
+        )
+
+    def _json_lines(self, batch: Packets) -> Iterator[str]:
+        offsets = batch.buffer("offset").tolist()
+        texts = self._texts_of_packets(batch, offsets, _describe_as_json)
+        start = f'{{"stream": {format_json(self._title)}, "offset": '
+        times = _times_as_json(batch)
+        return (
+            f"{start}{offset}, {text}{time}}}\n"
+            for offset, text, time in zip(offsets, texts, times, strict=False)
+        )
+
+    def _texts_of_packets(
+        self, batch: Packets, offsets: list[int], describe_packet: Callable[[Packet], str]
+    ) -> Iterator[str]:
+        """Return the text of each packet. Packets with equal bytes are described once."""
+        known, raw = self._known_texts, batch.raw or b""
+        start = offsets[0] if offsets else batch.end
+        boundaries = pairwise([*(offset - start for offset in offsets), batch.end - start])
+        packets = [raw[begin:end] for begin, end in boundaries]
+        if len(known) > _MAX_KNOWN_TEXTS:
+            known.clear()
+        for packet in set(packets) - known.keys():
+            known[packet] = describe_packet(_decode_packet(packet))
+        return map(known.__getitem__, packets)
+
+    def _format_bounds(self, earliest: int, latest: int) -> str:
+        # packets without timing packets between them have the same bounds
+        if (earliest, latest) != self._last_bounds:
+            self._last_bounds = earliest, latest
+            texts = self._format_ticks(earliest), self._format_ticks(latest)
+            self._last_bounds_text = f"{texts[0]:>15} {texts[1]:>15}"
+        return self._last_bounds_text
 
     def _format_ticks(self, ticks: int) -> str:
         from rtit.trace.tables.selection import LATEST
@@ -106,32 +141,32 @@ class _PacketPrinter:
         return str(ticks if self._clock is None else self._clock.to_nanoseconds(ticks))
 
 
-class _PacketTimes:
-    """The times of packets, which are looked up in stream order."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._rows = _read_packet_times(stream)
-        self._offset = -1
-        self._times: dict[str, Any] = {}
-
-    def times_of_packet(self, packet: Packet) -> dict[str, Any]:
-        """Return the times of this packet, or of the next that has some.
-
-        `Stream.packets` reads bytes that an erratum has corrupted in another way.
-        """
-        while self._offset < packet.offset:
-            following = next(self._rows, None)
-            if following is None:
-                break
-            self._offset, self._times = following
-        return self._times
+def _describe_as_json(packet: Packet) -> str:
+    """Return the fields after the offset, without the braces of the object."""
+    fields = to_json(packet)
+    del fields["offset"]
+    return format_json(fields)[1:-1]
 
 
-def _read_packet_times(stream: Stream) -> Iterator[tuple[int, dict[str, Any]]]:
-    from rtit.trace.tables.packets import PACKET_BOUND_COLUMNS
+def _decode_packet(raw: bytes) -> Packet:
+    """Decode the bytes of one packet. Only a block item (BIP) has a first byte with these bits and
+    is longer than a TNT.
+    """
+    is_item = len(raw) > 1 and raw[0] & BLOCK_ITEM.mask[0] == BLOCK_ITEM.header[0]
+    return decode(raw, in_block=(4 if len(raw) == 5 else 8) if is_item else None)
 
-    for batch in stream.packets(timing=True):
-        columns = batch.columns()
-        rows = zip(*(columns[name].tolist() for name in PACKET_BOUND_COLUMNS), strict=True)
-        for offset, times in zip(columns["offset"].tolist(), rows, strict=True):
-            yield offset, dict(zip(PACKET_BOUND_COLUMNS, times, strict=True))
+
+def _times_as_json(batch: Packets) -> Iterator[str]:
+    """Return the time columns of each packet, as the end of a JSON object."""
+    names = tuple(batch.extra_columns)
+    if not names:
+        return repeat("")
+    rows = zip(*(batch.extra_columns[name].tolist() for name in names), strict=True)
+    return (
+        ", " + format_json(dict(zip(names, map(_none_if_nan, row), strict=True)))[1:-1]
+        for row in rows
+    )
+
+
+def _none_if_nan(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -6,7 +6,7 @@ Each packet is four numbers. `packet_fields` turns them into the named fields of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rtit._core import PACKETS
@@ -48,7 +48,7 @@ class Packets(Batch):
     * `detail`: the other fields; IPBytes for packets with an IP
 
     `end` is the stream offset after the last packet. `bad`: the bytes from there on that are no
-    packet, up to the next batch.
+    packet, up to the next batch. `raw`: the bytes of all packets, if they were requested.
     """
 
     TIME_COLUMN: ClassVar[str | None] = "time"
@@ -58,16 +58,18 @@ class Packets(Batch):
     payload: U64 = declare_column("u8")
     end: int
     bad: BadBytes | None
+    raw: bytes | None
 
     def __init__(
         self,
         *columns: Sized,
         end: int,
         bad: BadBytes | None,
+        raw: bytes | None = None,
         extra_columns: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         super().__init__(*columns, extra_columns=extra_columns)
-        self.__dict__.update(end=end, bad=bad)
+        self.__dict__.update(end=end, bad=bad, raw=raw)
 
     def __iter__(self) -> Iterator[PacketRow]:
         for index, offset in enumerate(self.offset.tolist()):
@@ -98,25 +100,34 @@ PACKET_BOUND_COLUMNS = ("time", *BOUND_COLUMNS)
 
 
 def packet_batches(
-    stream: Buffer | Iterable[Buffer], clocks: dict[str, Any] | None = None
+    stream: Buffer | Iterable[Buffer],
+    clocks: dict[str, Any] | None = None,
+    *,
+    errata: Collection[str] = (),
+    with_bytes: bool = False,
 ) -> Iterator[Packets]:
     """Scan raw PT, bytes or an iterable of chunks, from its first byte on.
 
     After bytes that are no packet, scanning continues at the next PSB. With `clocks`, which are
-    `Settings.native`, the batches have `PACKET_TIME_COLUMNS`.
+    `Settings.native`, the batches have `PACKET_TIME_COLUMNS`. `errata`: names of errata (SKD007,
+    SKZ84) that corrupt packets. `with_bytes`: the batches have `raw`.
     """
     from rtit._core import PacketScan
 
-    return _iterate_packet_batches(PacketScan(stream, clocks))
+    return _iterate_packet_batches(PacketScan(stream, clocks, errata=errata, with_bytes=with_bytes))
 
 
 def timed_packet_batches(
-    stream: Buffer | Iterable[Buffer], clocks: dict[str, Any]
+    stream: Buffer | Iterable[Buffer],
+    clocks: dict[str, Any],
+    *,
+    errata: Collection[str] = (),
+    with_bytes: bool = False,
 ) -> Iterator[Packets]:
     """As `packet_batches`, with `PACKET_BOUND_COLUMNS`."""
     from rtit._core import PacketScan
 
-    scan = PacketScan(stream, clocks, timing_samples=True)
+    scan = PacketScan(stream, clocks, timing_samples=True, errata=errata, with_bytes=with_bytes)
     start_time = clocks["start_time"]
     batches = ((batch, batch.offset) for batch in _iterate_packet_batches(scan))
     timed = add_time_bounds(scan, start_time, batches, rows_are_packets=True)
@@ -124,12 +135,9 @@ def timed_packet_batches(
 
 
 def _iterate_packet_batches(scan: _core.PacketScan) -> Iterator[Packets]:
-    import numpy as np
-
     from rtit.packets import BadBytes
 
     while (batch := scan.next(_BATCH_PACKETS)) is not None:
-        times = map(np.asarray, batch["times"] or ())
         yield Packets(
             batch["kind"],
             batch["detail"],
@@ -137,8 +145,15 @@ def _iterate_packet_batches(scan: _core.PacketScan) -> Iterator[Packets]:
             batch["payload"],
             end=batch["end"],
             bad=None if batch["bad"] is None else BadBytes(*batch["bad"]),
-            extra_columns=dict(zip(PACKET_TIME_COLUMNS, times, strict=False)),
+            raw=batch["raw"],
+            extra_columns=_time_columns(batch["times"]) if batch["times"] else None,
         )
+
+
+def _time_columns(times: list[_core.Column]) -> dict[str, NDArray[Any]]:
+    import numpy as np
+
+    return dict(zip(PACKET_TIME_COLUMNS, map(np.asarray, times), strict=True))
 
 
 def _tnt_fields(_detail: int, payload: int) -> dict[str, Value]:

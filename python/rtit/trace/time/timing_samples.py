@@ -276,10 +276,10 @@ class _PendingBatch(NamedTuple):
         offsets = [self.offset, *(each.offset for each in _event_tables_of_batch(self.batch))]
         return all(int(each.max()) < offset for each in offsets if len(each))
 
-    def first_sample(self) -> int:
+    def first_sample(self, default: int) -> int:
         """Return the lowest sample number of all rows and events."""
         batches = (self.batch, *_event_tables_of_batch(self.batch))
-        return min(int(each.time.min()) for each in batches if len(each))
+        return min((int(each.time.min()) for each in batches if len(each)), default=default)
 
     def last_sample(self, default: int) -> int:
         """The sample number of the last row. Later rows have no lower one, but later events may."""
@@ -334,7 +334,8 @@ def add_time_bounds(
     """Add `BOUND_COLUMNS` to the batches of a decoder that was made with `points`.
 
     Each batch comes with the offset of the last packet of each row, and waits for a known sample
-    after it. `rows_are_packets`: rows are packets, which may be samples themselves.
+    after it. `rows_are_packets`: rows are packets, which may be samples themselves; a batch without
+    rows is kept, because it may have bytes that are no packet.
     """
     import numpy as np
 
@@ -343,7 +344,7 @@ def add_time_bounds(
     needed_from = 0
     for batch, offset in batches:
         samples.read_new()
-        if len(batch) or any(map(len, _event_tables_of_batch(batch))):
+        if len(batch) or rows_are_packets or any(map(len, _event_tables_of_batch(batch))):
             pending.append(_PendingBatch(batch, np.asarray(offset)))
         final_offset = samples.final_offset
         while pending and (
@@ -352,7 +353,7 @@ def add_time_bounds(
             first = pending.popleft()
             needed_from = first.last_sample(needed_from)
             yield first.with_times(samples, rows_are_packets=rows_are_packets)
-        next_needed = pending[0].first_sample() if pending else needed_from
+        next_needed = pending[0].first_sample(needed_from) if pending else needed_from
         samples.drop_before(min(needed_from, next_needed))
     samples.read_new()
     for each in pending:
