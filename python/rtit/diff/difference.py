@@ -210,8 +210,9 @@ def _format_after_divergence(later: ComparisonAfterDivergence) -> Iterator[str]:
             f"{other:,} of the second are not, in {later.times:,} place{'s' * (later.times > 1)}"
         )
     if not later.whole:
-        yield "  not compared further: the paths do not become equal again soon, or diverge too "
-        "often"
+        yield (
+            "  not compared further: the paths do not become equal again soon, or diverge too often"
+        )
     if later.times == 1:
         return
     for each in later.divergences[:_MAX_DIVERGENCES]:
