@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from calls.instrumented import recorded
+from calls.instrumented import build_instrumented, record, recorded
 from calls.test_calls import logged_calls
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.recordings import require_backend
 from views.test_timeline import Slice, expected_slices
 
 DUMPED = re.compile(r" *(\d+)\.(\d+) +(\d+): \[(entry|exit )\] (.*)\([0-9a-f]+\) depth: (\d+)")
@@ -138,6 +139,24 @@ def test_unusual_names_are_shown_by_uftrace(tmp_path: Path) -> None:
     assert names == {"recurse", "siglongjmp", "work", "odd name; <&> 'x' %s"}
     shown = "\n".join(uftrace("replay", data, "-f", "none"))
     assert all(re.search(rf"^ *{re.escape(name)} ?\(\)", shown, re.MULTILINE) for name in names)
+
+
+def test_functions_of_a_stripped_program_have_the_names_of_the_call_table(tmp_path: Path) -> None:
+    if shutil.which("uftrace") is None or shutil.which("strip") is None:
+        pytest.skip("uftrace or strip is not installed")
+    require_backend("qemu")
+    program, data = tmp_path / "stripped", tmp_path / "uftrace.data"
+    subprocess.run(["strip", "-o", program, build_instrumented("threads.c")], check=True)
+    record(program, "qemu", tmp_path)
+    words = ["timeline", str(tmp_path / "data"), "--for", "uftrace", "-o", str(data)]
+    assert main(words) == 0
+    with Trace(tmp_path / "data") as trace:
+        calls = trace.calls().rows()
+        expected = Counter(call.function for call in calls if call.stop > call.first)
+    rows = filter(None, map(REPORTED.fullmatch, uftrace("report", data, "-f", "call")))
+    found = {row[2]: int(row[1]) for row in rows}
+    assert found == expected
+    assert any(name.startswith("stripped+0x") for name in found)
 
 
 def test_folder_says_which_calls_are_not_shown(
