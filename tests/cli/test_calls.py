@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from programs.build import build, compiled
+from programs.build import C_LIBRARY, SOURCES, build, compiled
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Writer
@@ -274,11 +274,100 @@ def test_durations_are_printed_with_a_histogram(
     recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--function", "even", "--durations")
-    summary, histogram, longest = print_calls(recursion, *options, capsys=capsys).split("\n\n")
+    summary, histogram, longest, *_ = print_calls(recursion, *options, capsys=capsys).split("\n\n")
     assert summary.startswith("101 calls; instructions of each with its callees:\n  least ")
     bars = histogram.splitlines()[1:]
     assert sum(int(re.sub(r".* \.\. +[\d,]+ +([\d,]+).*", r"\1", bar)) for bar in bars) == 101
     assert re.fullmatch(r".*  main\+0x[0-9a-f]+", longest.splitlines()[2])
+
+
+@pytest.fixture(scope="module")
+def slow_call(record: Recorder) -> RecordedProgram:
+    source = SOURCES / "calls" / "slow_call.c"
+    return record([compiled("slow-call", [str(source)], language="c", flags=[*C_LIBRARY])])
+
+
+def test_slowest_call_is_compared_with_a_median_one(
+    slow_call: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--function", "lookup", "--durations", "--json")
+    found = json.loads(print_calls(slow_call, *options, capsys=capsys))
+    slowest, median = found["slowest"][0], found["median_call"]
+    assert (slowest["instructions"], median["instructions"]) == (1654, 26)
+    assert slowest["tid"] != median["tid"]
+    path = found["slowest_against_median"]["path"]
+    assert path["instructions"] == 2
+    assert [each["symbol"] for each in path["before"]] == ["lookup", "lookup+0x3"]
+    assert [side[0]["assembly"].split()[0] for side in path["after"]] == ["call", "mov"]
+    callees = [
+        (each["context"], list(each["calls"].values()), list(each["instructions"].values()))
+        for each in found["slowest_against_median"]["callees"]
+    ]
+    assert callees == [
+        (["lookup", "load"], [1, 0], [5 + 1001 + 601, 0]),
+        (["lookup", "burn"], [1, 1], [41, 21]),
+        (["lookup"], [1, 1], [6, 5]),
+    ]
+
+
+def test_comparison_of_slowest_and_median_call_is_printed(
+    slow_call: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *_, path, callees = print_calls(
+        slow_call, "--function", "lookup", "--durations", capsys=capsys
+    ).split("\n\n")
+    heading, slowest, median, divergence, *_ = path.splitlines()
+    assert heading == "Slowest call against a call of median duration:"
+    assert re.fullmatch(r"slowest +1,654 instructions, thread \d+, index \d+-\d+", slowest)
+    assert re.fullmatch(r"median +26 instructions, thread \d+, index \d+-\d+", median)
+    assert "diverge after 2 equal instructions, at lookup+0x3" in divergence
+    assert re.fullmatch(r" +1,607 +0 +\+1,607 +1 +0  lookup -> load", callees.splitlines()[2])
+
+
+@pytest.mark.parametrize("function", ["down", "even"])
+def test_recursive_calls_count_for_the_outermost_call(
+    recursion: RecordedProgram, function: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    callees = check_sum_of_differences(recursion.data, function, capsys)
+    contexts = [each["context"] for each in callees]
+    assert sorted(contexts) == {"down": [["down"]], "even": [["even"], ["even", "odd"]]}[function]
+    # the longest call of each, and one in the middle of the lengths of all calls
+    if function == "down":
+        assert callees[0]["calls"]["slowest"] == 501
+    else:
+        assert {each["calls"]["slowest"] for each in callees} == {101, 100}
+
+
+def test_signal_handlers_are_no_callees(
+    slow_call: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    callees = check_sum_of_differences(slow_call.data, "raise_at_3", capsys)
+    assert any(len(each["context"]) > 1 for each in callees)
+    assert not any("handle" in each["context"] for each in callees)
+
+
+def check_sum_of_differences(
+    path: Path, function: str, capsys: pytest.CaptureFixture[str]
+) -> list[dict[str, Any]]:
+    """Return the callees that differ between the slowest call and a median one."""
+    capsys.readouterr()
+    assert main(["calls", str(path), "--function", function, "--durations", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    callees: list[dict[str, Any]] = found["slowest_against_median"]["callees"]
+    differences = [each["difference"] for each in callees]
+    durations = found["slowest"][0]["instructions"], found["median_call"]["instructions"]
+    assert sum(differences) == durations[0] - durations[1] > 0
+    assert list(map(abs, differences)) == sorted(map(abs, differences), reverse=True)
+    return callees
+
+
+def test_calls_of_equal_duration_are_not_compared(
+    slow_call: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--function", "load", "--durations")
+    found = json.loads(print_calls(slow_call, *options, "--json", capsys=capsys))
+    assert found["median_call"] is found["slowest_against_median"] is None
+    assert "Slowest call against" not in print_calls(slow_call, *options, capsys=capsys)
 
 
 @given(counts=st.dictionaries(st.integers(0, 1 << 40), st.integers(1, 50), min_size=1))

@@ -15,7 +15,12 @@ from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.diff.diff_traces import diff_traces
-from rtit.diff.difference import Difference, ThreadDifference
+from rtit.diff.difference import (
+    ComparisonAfterDivergence,
+    Difference,
+    ThreadDifference,
+    format_thread,
+)
 from support.recordings import record_to_end
 
 SOURCE = SOURCES / "parting.c"
@@ -205,3 +210,10 @@ def test_diff_command_prints_text_and_json(
     assert main(["diff", "--context", "0", plain, flip]) == 2
     with pytest.raises(AssertionError, match=r"DIFFERENT: 1 of 3 threads"):
         rtit.assert_same_path(plain, flip)
+
+
+def test_text_says_why_paths_are_not_compared_further() -> None:
+    later = ComparisonAfterDivergence(0, (0, 0), 1, (), whole=False)
+    *_, line = format_thread(ThreadDifference("a", "b", 1, 1, identical=False, later=later))
+    assert line.strip().startswith("not compared further: ")
+    assert line.endswith("or diverge too often")

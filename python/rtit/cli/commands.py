@@ -26,7 +26,9 @@ GROUPS = {
             "Summarize a recording: threads, hot functions, lost data", "look.report"
         ),
         "calls": Command("Show who called whom, as a tree", "look.calls"),
-        "timeline": Command("Write a timeline of calls for Perfetto or Chrome", "look.timeline"),
+        "timeline": Command(
+            "Write a timeline of calls for Perfetto, Chrome, speedscope or uftrace", "look.timeline"
+        ),
         "instructions": Command("List every executed instruction", "look.instructions"),
         "branches": Command("List every branch: source and target", "look.rows"),
         "blocks": Command("List every contiguous sequence of executed instructions", "look.rows"),

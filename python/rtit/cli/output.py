@@ -95,6 +95,33 @@ def write_file_or_stdout(name: str | None, parts: Iterable[bytes]) -> None:
         file.writelines(parts)
 
 
+def write_folder(name: str, files: Iterable[tuple[str, bytes]], *, replaces: str) -> None:
+    """Write a folder of files as a whole, from the names of the files and their contents.
+
+    An older folder is replaced if it is empty or has the file `replaces`. Raises OSError.
+    """
+    import shutil
+
+    path = Path(name).resolve()
+    if path.exists() and not (path / replaces).is_file():
+        path.rmdir()
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        beside.mkdir()
+    except OSError as error:
+        error.filename = name
+        raise
+    try:
+        for file, content in files:
+            (beside / file).write_bytes(content)
+        if path.exists():
+            shutil.rmtree(path)
+        beside.rename(path)
+    except BaseException:
+        shutil.rmtree(beside)
+        raise
+
+
 @contextlib.contextmanager
 def atomic_file(name: str, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file to write; an existing file stays as it is until all has been written.

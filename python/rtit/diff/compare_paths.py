@@ -49,10 +49,22 @@ class InstructionRun(NamedTuple):
 
 
 class ExecutionPath:
-    """The path of a stream, read in chunks of steps. Chunk borders do not change the steps."""
+    """The path of a stream, read in chunks of steps. Chunk borders do not change the steps.
 
-    def __init__(self, trace: Trace, stream: Stream, builds: BuildMatching, side: int) -> None:
+    `indexes`: only the runs from this instruction of the stream up to that one.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        stream: Stream,
+        builds: BuildMatching,
+        side: int,
+        indexes: tuple[int, int] | None = None,
+    ) -> None:
+        self.trace = trace
         self.stream = stream
+        self._indexes = indexes
         self._regions = MappingLookup(trace.images.mappings(stream.tid))
         self._file_keys, self._builds = builds.mapping_keys(side, self._regions.mappings)
         self._chunks = self._decode_steps()
@@ -106,7 +118,10 @@ class ExecutionPath:
         thread was interrupted there.
         """
         kept: _RunColumns | None = None
-        for rows in self.stream.rows():
+        batches = self.stream.rows()
+        if self._indexes is not None:
+            batches = _rows_within(batches, *self._indexes)
+        for rows in batches:
             columns = self._columns_of_runs(rows)
             if kept is not None:
                 pairs = zip(kept, columns, strict=True)
@@ -142,6 +157,18 @@ class ExecutionPath:
             self._file_keys[at], position, precision, instructions,
             rows.start, rows.last, rows.time, rows.end,
         )  # fmt: skip
+
+
+def _rows_within(batches: Iterator[Rows], first: int, stop: int) -> Iterator[Rows]:
+    """Iterate over the rows that begin at the instructions from `first` up to `stop`."""
+    at = 0
+    for rows in batches:
+        ends = at + np.cumsum(rows.instructions, dtype=np.int64)
+        begins = ends - rows.instructions
+        at += int(rows.instructions.sum())
+        yield rows.select_rows(slice(*np.searchsorted(begins, [first, stop])))
+        if at >= stop:
+            return
 
 
 class _RunColumns(NamedTuple):
@@ -474,9 +501,9 @@ def _common_prefix_length(left: ExecutionPath, right: ExecutionPath) -> int:
 class DivergenceSide:
     """Describes instructions of one recording around a divergence."""
 
-    def __init__(self, trace: Trace, stream: Stream) -> None:
-        self._trace = trace
-        self._stream = stream
+    def __init__(self, path: ExecutionPath) -> None:
+        self._trace = path.trace
+        self._stream = path.stream
 
     def instructions_around(
         self, divergence: FirstDivergence, side: int, steps: int

@@ -8,7 +8,7 @@ same functions is the same node.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,7 +131,7 @@ class CallTree:
             rows = zip(columns["parent"], columns["call"], columns["own"], strict=True)
             for parent, call, count in rows:
                 parent_node = nodes[parent] if parent < len(nodes) else 0
-                nodes.append(self._node_number(parent_node, named[targets[call]]))
+                nodes.append(self.node_number(parent_node, named[targets[call]]))
                 counts[nodes[-1]] += count
             stream.discard_decoder()
         return counts
@@ -141,37 +141,53 @@ class CallTree:
 
         A context that only one recording has counts with all its callees; any other without them.
         """
-        subtree_sums = [self._subtree_sums(each) for each in (left, right)]
-        changes = []
-        for number, (parent, _) in enumerate(self._nodes[1:], 1):
-            sums = [each[number] for each in subtree_sums]
-            if not all(sums):
-                if any(sums) and (not parent or all(each[parent] for each in subtree_sums)):
-                    changes.append(CountChange(self._call_path(number), *sums))
-            elif left.get(number, 0) != right.get(number, 0):
-                counts = left.get(number, 0), right.get(number, 0)
-                changes.append(CountChange(self._call_path(number), *counts))
+        changes = [
+            CountChange(self.call_path(number), *counts)
+            for number, counts in self.changed_nodes(left, right)
+        ]
         return sorted(changes, key=lambda each: (-abs(each.left - each.right), each.what))
 
-    def _node_number(self, parent_node: int, function: Function) -> int:
+    def changed_nodes(
+        self, left: Mapping[int, int], right: Mapping[int, int]
+    ) -> Iterator[tuple[int, tuple[int, int]]]:
+        """Iterate over the nodes of `list_changes` and their counts, unsorted."""
+        subtree_sums = [self._subtree_sums(each) for each in (left, right)]
+        for number, (parent, _) in enumerate(self._nodes[1:], 1):
+            one, other = (each[number] for each in subtree_sums)
+            if not (one and other):
+                is_part_of_parent = parent and not all(each[parent] for each in subtree_sums)
+                if (one or other) and not is_part_of_parent:
+                    yield number, (one, other)
+            elif left.get(number, 0) != right.get(number, 0):
+                yield number, (left.get(number, 0), right.get(number, 0))
+
+    def node_number(self, parent_node: int, function: Function) -> int:
+        """Return the node of a function below another node, a new one if there is none."""
         key = parent_node, function
         if key not in self._numbers:
             self._numbers[key] = len(self._nodes)
             self._nodes.append(key)
         return self._numbers[key]
 
-    def _subtree_sums(self, counts: Mapping[int, int]) -> list[int]:
-        sums = [counts.get(number, 0) for number in range(len(self._nodes))]
-        for number in range(len(sums) - 1, 0, -1):
-            sums[self._nodes[number][0]] += sums[number]
-        return sums
+    def find_caller(self, number: int, function: Function) -> int:
+        """Return the innermost node of a function on the path to a node; 0 if there is none."""
+        while number and self._nodes[number][1] != function:
+            number = self._nodes[number][0]
+        return number
 
-    def _call_path(self, number: int) -> tuple[Function, ...]:
+    def call_path(self, number: int) -> tuple[Function, ...]:
+        """Return the functions from the root to a node."""
         functions = []
         while number:
             number, function = self._nodes[number]
             functions.append(function)
         return tuple(reversed(functions))
+
+    def _subtree_sums(self, counts: Mapping[int, int]) -> list[int]:
+        sums = [counts.get(number, 0) for number in range(len(self._nodes))]
+        for number in range(len(sums) - 1, 0, -1):
+            sums[self._nodes[number][0]] += sums[number]
+        return sums
 
     @staticmethod
     def _name_locations(

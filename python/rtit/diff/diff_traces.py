@@ -32,7 +32,7 @@ from rtit.trace.tables.unknown_loops import describe_loops, instructions_in_unkn
 if TYPE_CHECKING:
     from rtit.trace import Stream
 
-_MIN_MATCH = 4
+MIN_MATCH = 4
 """Equal steps at which paths have reconverged, if steps are runs of instructions."""
 _MAX_DIVERGENCES = 10
 
@@ -99,16 +99,22 @@ def _compare_threads(
         ExecutionPath(builds.right, right, builds, 1),
     )
     # one function is a reliable match; the same run of instructions recurs in a loop
-    min_match = 1 if builds.different_builds else _MIN_MATCH
+    min_match = 1 if builds.different_builds else MIN_MATCH
+    return describe_paths(paths, (left.title, right.title), steps, min_match)
+
+
+def describe_paths(
+    paths: tuple[ExecutionPath, ExecutionPath], titles: tuple[str, str], steps: int, min_match: int
+) -> ThreadDifference:
+    """Return the difference of two paths. Parameters are as for `compare_paths`."""
     equal, divergence, log = compare_paths(*paths, steps, min_match)
     if divergence is None or log is None:
-        return ThreadDifference(left.title, right.title, *equal, identical=True)
-    sides = DivergenceSide(builds.left, left), DivergenceSide(builds.right, right)
+        return ThreadDifference(*titles, *equal, identical=True)
+    sides = DivergenceSide(paths[0]), DivergenceSide(paths[1])
     before, left_after = sides[0].instructions_around(divergence, 0, steps)
     _, right_after = sides[1].instructions_around(divergence, 1, steps)
     return ThreadDifference(
-        left.title,
-        right.title,
+        *titles,
         *equal,
         identical=False,
         before=before,

@@ -125,7 +125,9 @@ def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str
     yield from found.builds
     equal = "equal by function" if found.builds else "identical"
     for thread in found.threads:
-        yield from _format_thread(thread, equal)
+        yield from format_thread(thread, equal)
+        if _is_in_dynamic_loader(thread):
+            yield "  in the dynamic loader: record with --start-at main to leave it out"
     for what, changes in (
         ("instructions", found.functions),
         ("calls", found.calls),
@@ -160,7 +162,8 @@ def difference_json(found: Difference) -> dict[str, Any]:
     }
 
 
-def _format_thread(thread: ThreadDifference, equal: str) -> Iterator[str]:
+def format_thread(thread: ThreadDifference, equal: str = "identical") -> Iterator[str]:
+    """Return the lines of the difference of two threads. `equal`: the word for equal paths."""
     if thread.left is None or thread.right is None:
         which, title = ("second", thread.right) if thread.left is None else ("first", thread.left)
         yield f"{title}: only in the {which} recording"
@@ -179,10 +182,8 @@ def _format_thread(thread: ThreadDifference, equal: str) -> Iterator[str]:
     for line in _format_instructions(thread.before):
         yield f"    {line}"
     for mark, steps in zip("-+", thread.after, strict=True):
-        for line in _format_instructions(steps) or ["the thread has ended"]:
+        for line in _format_instructions(steps) or ["the end"]:
             yield f"  {mark} {line}"
-    if _is_in_dynamic_loader(thread):
-        yield "  in the dynamic loader: record with --start-at main to leave it out"
     if thread.later is not None:
         yield from _format_after_divergence(thread.later)
 
@@ -209,8 +210,9 @@ def _format_after_divergence(later: ComparisonAfterDivergence) -> Iterator[str]:
             f"{other:,} of the second are not, in {later.times:,} place{'s' * (later.times > 1)}"
         )
     if not later.whole:
-        yield "  not compared further: the paths do not become equal again soon, or diverge too "
-        "often"
+        yield (
+            "  not compared further: the paths do not become equal again soon, or diverge too often"
+        )
     if later.times == 1:
         return
     for each in later.divergences[:_MAX_DIVERGENCES]:
@@ -225,17 +227,21 @@ def _format_changes(what: str, changes: Sequence[CountChange], top: int) -> Iter
     yield ""
     yield f"{'first':>14} {'second':>14} {'change':>14}  {what}"
     for each in changes[:top]:
-        shown = each.what[-_MAX_FUNCTIONS:]
-        names = ["..."] if len(each.what) > _MAX_FUNCTIONS else []
-        for function, following in zip(shown, [*shown[1:], None], strict=True):
-            # the last of consecutive functions of one file shows its name
-            same = following is not None and following[1] == function[1]
-            names.append(function[0] if same and function[0] else _function_label(function))
-        yield (
-            f"{each.left:14,} {each.right:14,} {each.right - each.left:+14,}  {' -> '.join(names)}"
-        )
+        counts = f"{each.left:14,} {each.right:14,} {each.right - each.left:+14,}"
+        yield f"{counts}  {format_context(each.what)}"
     if len(changes) > top:
         yield f"{'':46}... and {len(changes) - top:,} more"
+
+
+def format_context(functions: Sequence[Function]) -> str:
+    """Return the innermost functions of a calling context, the outermost first."""
+    shown = functions[-_MAX_FUNCTIONS:]
+    names = ["..."] if len(functions) > _MAX_FUNCTIONS else []
+    for function, following in zip(shown, [*shown[1:], None], strict=True):
+        # the last of consecutive functions of one file shows its name
+        same = following is not None and following[1] == function[1]
+        names.append(function[0] if same and function[0] else _function_label(function))
+    return " -> ".join(names)
 
 
 def _format_instructions(steps: Sequence[ListedInstruction]) -> list[str]:
@@ -245,5 +251,5 @@ def _format_instructions(steps: Sequence[ListedInstruction]) -> list[str]:
 def _function_label(function: Function) -> str:
     name, file = function
     if not file:
-        return "elsewhere"
+        return name or "elsewhere"
     return f"{name} ({file})" if name else file

@@ -25,10 +25,14 @@ _ROUNDED_BITS = 10
 
 
 @dataclass
-class SlowCall:
-    """One of the longest calls. It has the instructions `first` up to `stop` of thread `tid`."""
+class MeasuredCall:
+    """One call. It has the instructions `first` up to `stop` of thread `tid`.
+
+    `cpu`: where the thread ran, -1 if the recording has whole threads.
+    """
 
     tid: int
+    cpu: int
     call: int
     instructions: int
     self_instructions: int
@@ -50,7 +54,7 @@ class CallDurations:
     counts: Counter[int] = field(default_factory=Counter)
     is_exact: bool = True
     ends: Counter[str] = field(default_factory=Counter)
-    slowest: list[SlowCall] = field(default_factory=list)
+    slowest: list[MeasuredCall] = field(default_factory=list)
 
     @property
     def calls(self) -> int:
@@ -92,29 +96,53 @@ def measure_calls(
     `slowest`: how many of the longest calls are kept. Raises UsageError if it was not called.
     """
     found = CallDurations(function)
+    for calls in _iterate_calls(trace, function, where):
+        _add_calls(found, calls, trace, slowest)
+    return found
+
+
+def find_median_call(
+    found: CallDurations, trace: Trace, where: Selection | None = None
+) -> MeasuredCall | None:
+    """Return the first call of median duration; None if the slowest call has this duration too."""
+    import numpy as np
+
+    [median] = found.percentiles(50)
+    if median == found.percentiles(100)[0]:
+        return None
+    for calls in _iterate_calls(trace, found.function, where):
+        durations, wanted = calls.total_instructions, np.uint64(median)
+        if not found.is_exact:
+            durations, wanted = map(_round_durations, (durations, wanted))
+        rows = np.flatnonzero(durations == wanted)
+        if len(rows):
+            [call] = _describe_calls(calls.select_rows(rows[:1]), trace)
+            return call
+    return None
+
+
+def _iterate_calls(trace: Trace, function: str, where: Selection | None) -> Iterator[Calls]:
+    """Iterate over the calls of a function. Raises UsageError at the end if there are none."""
+    from rtit.trace.tables.selection import Selection
+
     names: set[str] = set()
+    was_called = False
     for batch in trace.calls(where):
         names.update(batch.functions)
         calls = _calls_of(batch, function)
         if len(calls):
-            _add_calls(found, calls, trace, slowest)
-    if not found.counts:
-        _add_calls_by_symbol(found, trace, where, slowest)
-    if not found.counts:
+            was_called = True
+            yield calls
+    if was_called:
+        return
+    # The function is shown with another of its names.
+    with suppress(UsageError):  # no file has such a function
+        for batch in trace.calls(replace(where or Selection(), functions=(function,))):
+            was_called = True
+            yield batch
+    if not was_called:
         hint = similar_names_hint(function, names)
         raise UsageError(f"no call of a function {function!r}{hint}")
-    return found
-
-
-def _add_calls_by_symbol(
-    found: CallDurations, trace: Trace, where: Selection | None, slowest: int
-) -> None:
-    """Add the calls of a function that is shown with another of its names."""
-    from rtit.trace.tables.selection import Selection
-
-    with suppress(UsageError):  # no file has such a function
-        for batch in trace.calls(replace(where or Selection(), functions=(found.function,))):
-            _add_calls(found, batch, trace, slowest)
 
 
 def _calls_of(batch: Calls, function: str) -> Calls:
@@ -130,8 +158,7 @@ def _add_calls(found: CallDurations, calls: Calls, trace: Trace, slowest: int) -
     durations = calls.total_instructions
     if len(found.counts) >= _MAX_EXACT_DURATIONS:
         found.is_exact = False
-        excess = np.maximum(np.int64(0), _bit_lengths(durations) - _ROUNDED_BITS).astype(np.uint64)
-        durations = durations >> excess << excess
+        durations = _round_durations(durations)
     values, counts = np.unique(durations, return_counts=True)
     found.counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
     ends, counts = np.unique(calls.end, return_counts=True)
@@ -139,35 +166,39 @@ def _add_calls(found: CallDurations, calls: Calls, trace: Trace, slowest: int) -
         found.ends[CallEnd(end).label] += count
 
     longest = np.argsort(calls.total_instructions, kind="stable")[::-1][:slowest]
-    rows = calls.select_rows(longest)
-    tids = rows.extra_columns["tid"].tolist()
-    for tid, call in zip(tids, rows, strict=True):
-        if len(found.slowest) == slowest:
-            if call.total_instructions <= found.slowest[-1].instructions:
-                break
-            found.slowest.pop()
+    if len(found.slowest) == slowest:
+        longest = longest[calls.total_instructions[longest] > found.slowest[-1].instructions]
+    found.slowest += _describe_calls(calls.select_rows(longest), trace)
+    found.slowest.sort(key=lambda each: -each.instructions)
+    del found.slowest[slowest:]
+
+
+def _describe_calls(calls: Calls, trace: Trace) -> Iterator[MeasuredCall]:
+    tids, cpus = (calls.extra_columns[name].tolist() for name in ("tid", "cpu"))
+    for tid, cpu, call in zip(tids, cpus, calls, strict=True):
         call_site = ""
         if call.call_site:
             call_site = str(trace.symbols.lookup(tid, call.begin_time, call.call_site))
-        found.slowest.append(
-            SlowCall(
-                tid,
-                call.call,
-                call.total_instructions,
-                call.self_instructions,
-                call.first,
-                call.stop,
-                call_site,
-                call.end.label,
-            )
+        yield MeasuredCall(
+            tid,
+            cpu,
+            call.call,
+            call.total_instructions,
+            call.self_instructions,
+            call.first,
+            call.stop,
+            call_site,
+            call.end.label,
         )
-        found.slowest.sort(key=lambda each: -each.instructions)
 
 
-def _bit_lengths(values: Any) -> Any:
+def _round_durations(durations: Any) -> Any:
+    """Return numbers with their highest binary digits only."""
     import numpy as np
 
-    return np.frexp(values.astype(np.float64))[1].astype(np.int64)
+    binary_digits = np.frexp(durations.astype(np.float64))[1]
+    excess = np.maximum(0, binary_digits - _ROUNDED_BITS).astype(np.uint64)
+    return durations >> excess << excess
 
 
 _PERCENTS = {"least": 0, "median": 50, "p90": 90, "p99": 99, "most": 100}

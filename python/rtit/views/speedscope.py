@@ -1,4 +1,4 @@
-"""The call tree in the JSON format of https://www.speedscope.app.
+"""The call tree, or a timeline, in the JSON format of https://www.speedscope.app.
 
 The format is `FileFormat` in `src/lib/file-format-spec.ts` of speedscope. Profiles are of its type
 "evented": their size grows with the nodes of the tree, not with the depths of the nodes.
@@ -6,14 +6,20 @@ The format is `FileFormat` in `src/lib/file-format-spec.ts` of speedscope. Profi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtit.text_escaping import escape_control_characters
 from rtit.views.call_tree import callees_by_total
+from rtit.views.timeline import iterate_tracks, lane_name
 
 if TYPE_CHECKING:
+    from rtit.trace import Trace
     from rtit.views.call_tree import FunctionNode
+    from rtit.views.timeline import Timeline, Track
+
+_BATCH_EVENTS = 1 << 16
 
 
 def speedscope_json(profiles: Mapping[str, FunctionNode], name: str) -> dict[str, Any]:
@@ -22,17 +28,69 @@ def speedscope_json(profiles: Mapping[str, FunctionNode], name: str) -> dict[str
     A profile has the callees of its node, the largest first: not in the order of the run.
     """
     frames: dict[str, int] = {}
+    found = [_tree_profile(title, node, frames) for title, node in profiles.items()]
+    return {**_file_fields(name, frames), "profiles": found}
+
+
+def speedscope_timeline(timeline: Timeline, trace: Trace, name: str) -> Iterator[bytes]:
+    """Iterate over the parts of the file: a profile of each track, in the order of the run.
+
+    Values are instructions or, on a time axis, nanoseconds of the recording's clock.
+    """
+    name += f" ({timeline.note})" if timeline.note else ""
+    yield json.dumps(_file_fields(name, timeline.names)).encode()[:-1] + b',"profiles":['
+    has_nanoseconds = timeline.with_time and trace.clock is not None
+    titles = {each.tid: each.title for each in trace.threads}
+    separator = b""
+    for track in iterate_tracks(timeline, trace):
+        title = titles[track.tid]
+        if track.lane:
+            title += f": {lane_name(track.lane)}"
+        start = int(track.times[0]) if timeline.with_time and len(track.times) else 0
+        end = int(track.times[-1]) if len(track.times) else start
+        unit = "nanoseconds" if has_nanoseconds else "none"
+        profile = {**_profile_fields(title, unit, start, end), "events": []}
+        yield separator + json.dumps(profile).encode()[:-2]
+        yield from _track_events(track)
+        yield b"]}\n"
+        separator = b","
+    yield b"]}\n"
+
+
+def _track_events(track: Track) -> Iterator[bytes]:
+    separator = ""
+    for start in range(0, len(track.times), _BATCH_EVENTS):
+        rows = slice(start, start + _BATCH_EVENTS)
+        columns = (column[rows].tolist() for column in (track.is_begin, track.names, track.times))
+        events = (
+            f'{{"type":"{"O" if is_begin else "C"}","frame":{frame},"at":{at}}}'
+            for is_begin, frame, at in zip(*columns, strict=True)
+        )
+        yield f"{separator}{','.join(events)}".encode()
+        separator = ","
+
+
+def _file_fields(name: str, frames: Iterable[str]) -> dict[str, Any]:
     return {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": escape_control_characters(name),
         "exporter": "rtit",
         "activeProfileIndex": 0,
-        "profiles": [_profile(title, node, frames) for title, node in profiles.items()],
         "shared": {"frames": [{"name": each} for each in frames]},
     }
 
 
-def _profile(title: str, root: FunctionNode, frames: dict[str, int]) -> dict[str, Any]:
+def _profile_fields(title: str, unit: str, start: int, end: int) -> dict[str, Any]:
+    return {
+        "type": "evented",
+        "name": escape_control_characters(title),
+        "unit": unit,
+        "startValue": start,
+        "endValue": end,
+    }
+
+
+def _tree_profile(title: str, root: FunctionNode, frames: dict[str, int]) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     at = 0
     # Functions to enter, and numbers of frames to leave.
@@ -47,11 +105,4 @@ def _profile(title: str, root: FunctionNode, frames: dict[str, int]) -> dict[str
         events.append({"type": "O", "frame": frame, "at": at})
         at += node.own
         pending += [frame, *callees_by_total(node)]
-    return {
-        "type": "evented",
-        "name": escape_control_characters(title),
-        "unit": "none",
-        "startValue": 0,
-        "endValue": at,
-        "events": events,
-    }
+    return {**_profile_fields(title, "none", 0, at), "events": events}

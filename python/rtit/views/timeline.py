@@ -163,11 +163,13 @@ def _events_by_thread(timeline: Timeline, trace: Trace) -> Iterator[_ThreadEvent
             times = times if trace.clock is None else trace.clock.nanoseconds(times)
         else:
             times = index
+        # A lower bound of an earlier event is one of all later events.
+        times = np.maximum.accumulate(times[order]).astype(np.uint64)
         names = np.concatenate(
             [rows["name"].astype(np.uint64) + np.uint64(1), np.zeros(count, np.uint64)]
         )
         both = np.concatenate([lanes, lanes])
-        yield _ThreadEvents(tid, both[order], times[order].astype(np.uint64), names[order])
+        yield _ThreadEvents(tid, both[order], times, names[order])
 
 
 def _lanes_of_stacks(stacks: U64, first: U64, stop: U64) -> U64:
@@ -195,7 +197,46 @@ def _lanes_of_stacks(stacks: U64, first: U64, stop: U64) -> U64:
     return lanes[index]
 
 
-def _lane_name(lane: int) -> str:
+@dataclass
+class Track:
+    """The begins and ends of calls that are nested, in order. Lane 0 is the thread's.
+
+    `names` has the name at the end as well. `depths`: number of callers on the track.
+    """
+
+    tid: int
+    lane: int
+    is_begin: NDArray[np.bool_]
+    times: U64
+    names: U64
+    depths: NDArray[np.int64]
+
+
+def iterate_tracks(timeline: Timeline, trace: Trace) -> Iterator[Track]:
+    """Iterate over the tracks of each thread; a thread without calls has an empty one."""
+    import numpy as np
+
+    for events in _events_by_thread(timeline, trace):
+        by_lane = np.argsort(events.lanes, kind="stable")
+        lanes, times, names = (
+            column[by_lane] for column in (events.lanes, events.times, events.names)
+        )
+        is_begin = names != 0
+        # Each lane ends at depth 0, where the next one begins.
+        depths = np.cumsum(np.where(is_begin, 1, -1)) - is_begin
+        # At one depth of a lane, begins and ends alternate.
+        by_depth = np.lexsort((depths, lanes))
+        names[by_depth[1::2]] = names[by_depth[::2]]
+        lane_count = int(lanes[-1]) + 1 if len(lanes) else 1
+        starts = np.searchsorted(lanes, np.arange(lane_count + 1))
+        for lane in range(lane_count):
+            rows = slice(starts[lane], starts[lane + 1])
+            numbers = names[rows] - np.uint64(1)
+            yield Track(events.tid, lane, is_begin[rows], times[rows], numbers, depths[rows])
+
+
+def lane_name(lane: int) -> str:
+    """Return the name of a track that is not the thread's."""
     return f"other stacks {lane}"
 
 
@@ -222,14 +263,14 @@ def perfetto_trace(timeline: Timeline, trace: Trace, *, scale: int = 1) -> Itera
         pid = pids.get(events.tid, events.tid)
         if pid not in process_tracks:
             process_tracks[pid] = tracks
-            process = {1: pid, 6: _process_name(trace, pid)}
+            process = {1: pid, 6: process_name(trace, pid)}
             yield _packet({60: {1: tracks, 3: process}})
             tracks += 1
         lanes = int(events.lanes.max()) + 1 if len(events.lanes) else 1
         thread = {1: pid, 2: events.tid, 5: timeline.threads[events.tid]}
         yield _packet({60: {1: tracks, 4: thread, 5: process_tracks[pid]}})
         for lane in range(1, lanes):
-            yield _packet({60: {1: tracks + lane, 2: _lane_name(lane), 5: tracks}})
+            yield _packet({60: {1: tracks + lane, 2: lane_name(lane), 5: tracks}})
         if timeline.note:
             note = {3: 1, 9: 3, 11: tracks, 23: timeline.note}
             time = int(events.times[0]) if len(events.times) else 0
@@ -243,7 +284,8 @@ def perfetto_trace(timeline: Timeline, trace: Trace, *, scale: int = 1) -> Itera
         tracks += lanes
 
 
-def _process_name(trace: Trace, pid: int) -> str:
+def process_name(trace: Trace, pid: int) -> str:
+    """Return the name of the first thread of a process."""
     names = (each.name for each in trace.threads if each.tid == pid)
     return escape_control_characters(next(names, None) or f"process {pid}")
 
@@ -301,8 +343,8 @@ def chrome_trace(timeline: Timeline, trace: Trace) -> Iterator[bytes]:
         tids = [events.tid, *range(next_tid, next_tid + lanes - 1)]
         next_tid += lanes - 1
         title = timeline.threads[events.tid]
-        names = [title, *(f"{title}: {_lane_name(lane)}" for lane in range(1, lanes))]
-        metadata += [_chrome_name("process_name", pid, events.tid, _process_name(trace, pid))]
+        names = [title, *(f"{title}: {lane_name(lane)}" for lane in range(1, lanes))]
+        metadata += [_chrome_name("process_name", pid, events.tid, process_name(trace, pid))]
         metadata += [
             _chrome_name("thread_name", pid, tid, name)
             for tid, name in zip(tids, names, strict=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rtit.cli import options, output
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rtit.trace import Trace
     from rtit.trace.tables.call_tree import CallTree
     from rtit.trace.tables.selection import Selection
+    from rtit.views.call_durations import CallDurations
     from rtit.views.call_tree import FunctionNode
 
 _EPILOG = """Examples:
@@ -55,8 +58,8 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_flag_option(
         group,
         "--durations",
-        "Show how many instructions each call of the function named by --function executed, and "
-        "list the longest calls",
+        "Show how many instructions each call of the function named by --function executed, list "
+        "the longest calls, and compare the longest call with a call of median duration",
     )
     options.add_value_option(
         group,
@@ -91,6 +94,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tree; return 3 if something could not be decoded."""
+    from rtit.views.call_durations import measure_calls
     from rtit.views.call_tree import find_called_function
 
     if arguments.min_share is not None:
@@ -107,8 +111,11 @@ def run(arguments: argparse.Namespace) -> int:
         streams = trace.by_thread(where, always_split=True)
         gaps = IncompleteReport("calls", trace)
         if arguments.durations:
-            _print_durations(trace, where, arguments)
-            return gaps.print_all_gaps(streams)
+            found = measure_calls(trace, arguments.called_function, where)
+            # First, because a further decoding discards the gaps.
+            code = gaps.print_all_gaps(streams)
+            _print_durations(trace, where, found, arguments)
+            return code
         tree = trace.call_tree(where)
         if arguments.called_function is not None:
             arguments.called_function = find_called_function(tree, arguments.called_function, trace)
@@ -123,15 +130,28 @@ def run(arguments: argparse.Namespace) -> int:
         return gaps.print_all_gaps(streams)
 
 
-def _print_durations(trace: Trace, where: Selection, arguments: argparse.Namespace) -> None:
-    from rtit.views.call_durations import duration_lines, durations_json, measure_calls
+def _print_durations(
+    trace: Trace, where: Selection, found: CallDurations, arguments: argparse.Namespace
+) -> None:
+    from rtit.diff.compare_calls import call_comparison_json, call_comparison_lines, compare_calls
+    from rtit.views.call_durations import duration_lines, durations_json, find_median_call
 
-    found = measure_calls(trace, arguments.called_function, where)
+    comparison, median = None, find_median_call(found, trace, where)
+    if median is not None:
+        calls = found.slowest[0], median
+        comparison = compare_calls(trace, found.function, calls, ("slowest", "median"))
     if arguments.json:
-        text = f"{format_json(durations_json(found))}\n"
+        value = durations_json(found)
+        value["median_call"] = asdict(median) if median is not None else None
+        value["slowest_against_median"] = comparison and call_comparison_json(comparison)
+        text = f"{format_json(value)}\n"
         output.write_file_or_stdout(arguments.output, [text.encode()])
-    else:
-        _write_lines(arguments.output, duration_lines(found))
+        return
+    lines = duration_lines(found)
+    if comparison is not None:
+        heading = ["", "Slowest call against a call of median duration:"]
+        lines = chain(lines, heading, call_comparison_lines(comparison))
+    _write_lines(arguments.output, lines)
 
 
 def _format_file(
