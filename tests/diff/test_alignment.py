@@ -35,7 +35,7 @@ def test_reconvergence_is_the_nearest_equal_window(
     left: Path, right: Path, min_match: int, ended: tuple[bool, bool]
 ) -> None:
     possible = [
-        one + other
+        (one + other, one)
         for one in range(len(left) + 1)
         for other in range(len(right) + 1)
         if (rest := window(left, one, min_match, ended=ended[0])) is not None
@@ -45,7 +45,7 @@ def test_reconvergence_is_the_nearest_equal_window(
     assert (found is None) == (not possible)
     if found is not None:
         one, other = found
-        assert one + other == min(possible)
+        assert (one + other, one) == min(possible)
         rest = window(left, one, min_match, ended=ended[0])
         assert rest is not None
         assert rest == window(right, other, min_match, ended=ended[1])

@@ -89,13 +89,15 @@ class ExecutionPath:
         """Return the same columns as rows of one array."""
         return np.stack([column.astype(np.uint64) for column in self.next_keys(count)], axis=1)
 
-    def skip_steps(self, count: int) -> tuple[int, list[InstructionRun]]:
-        """Pass over `count` steps; return their instructions, and the last of their runs."""
+    def skip_steps(self, count: int) -> int:
+        """Pass over `count` steps; return their instructions."""
+        start, self._at = self._at, self._at + count
+        return int(self._chunk.instructions[start : self._at].sum())
+
+    def last_runs(self, count: int, most: int) -> list[InstructionRun]:
+        """Return the last runs of the next `count` steps, at most `most`."""
         until = self._at + count
-        instructions = int(self._chunk.instructions[self._at : until].sum())
-        runs = _runs_of_columns(self._chunk.last, max(self._at, until - MAX_KEPT_RUNS), until)
-        self._at = until
-        return instructions, runs
+        return _runs_of_columns(self._chunk.last, max(self._at, until - most), until)
 
     def peek_runs(self, most: int) -> list[InstructionRun]:
         """Return the first runs of the next steps, without passing over them."""
@@ -295,23 +297,28 @@ def find_reconvergence(
 ) -> tuple[int, int] | None:
     """Return how many rows of each path to skip so that the next `min_match` rows are equal.
 
-    Skips as few rows as possible. `left` and `right` are arrays of rows of equal width. `ended`
-    says of each whether the path has no more rows; the ends of two paths are equal. None if they do
-    not reconverge.
+    Skips as few rows as possible, and of these as few of `left` as possible. `left` and `right` are
+    arrays of rows of equal width. `ended` says of each whether the path has no more rows; the ends
+    of two paths are equal. None if they do not reconverge.
     """
-    rows = np.concatenate([left, right])
-    _, numbers = np.unique(rows, axis=0, return_inverse=True)
-    numbers = numbers.reshape(-1).astype(np.uint64)
     windows = [
-        _hash_windows(part, min_match, end)
-        for part, end in zip((numbers[: len(left)], numbers[len(left) :]), ended, strict=True)
+        _hash_windows(_hash_rows(rows), min_match, end)
+        for rows, end in zip((left, right), ended, strict=True)
     ]
     (ours, at), (theirs, there) = (np.unique(each, return_index=True) for each in windows)
     _, one, other = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
     if not len(one):
         return None
-    nearest = int(np.argmin(at[one] + there[other]))
-    return int(at[one[nearest]]), int(there[other[nearest]])
+    ours, theirs = at[one], there[other]
+    nearest = np.lexsort((ours, ours + theirs))[0]
+    return int(ours[nearest]), int(theirs[nearest])
+
+
+def _hash_rows(rows: Any) -> Any:
+    found = np.zeros(len(rows), np.uint64)
+    for column in rows.T:
+        found = _add_to_hashes(found, column)
+    return found
 
 
 def _hash_windows(numbers: Any, size: int, ended: bool) -> Any:
@@ -321,9 +328,13 @@ def _hash_windows(numbers: Any, size: int, ended: bool) -> Any:
     count = max(0, len(numbers) - size + 1)
     found = np.zeros(count, np.uint64)
     for position in range(size):
-        found = (found + numbers[position : position + count] + np.uint64(1)) * _HASH_FACTOR
-        found ^= found >> np.uint64(29)
+        found = _add_to_hashes(found, numbers[position : position + count])
     return found
+
+
+def _add_to_hashes(hashes: Any, numbers: Any) -> Any:
+    hashes = (hashes + numbers + np.uint64(1)) * _HASH_FACTOR
+    return hashes ^ hashes >> np.uint64(29)
 
 
 _MAX_DIVERGENCES = 10_000
@@ -400,10 +411,10 @@ def compare_paths(
         count = min(left.count_loaded_steps(), right.count_loaded_steps())
         same = _equal_prefix_length(left.next_keys(count), right.next_keys(count))
         if same:
-            instructions, runs = left.skip_steps(same)
-            before[0].extend(runs)
-            right_instructions, right_runs = right.skip_steps(same)
-            before[1].extend(right_runs)
+            for path, runs in zip((left, right), before, strict=True):
+                # Only the last run is used after the first divergence.
+                runs.extend(path.last_runs(same, MAX_KEPT_RUNS if log is None else 1))
+            instructions, right_instructions = left.skip_steps(same), right.skip_steps(same)
             if log is None:
                 equal[0] += instructions
                 equal[1] += right_instructions
@@ -428,9 +439,7 @@ def compare_paths(
         examined += more
         log.whole = gap is not None
         if gap is not None:
-            passed = [
-                path.skip_steps(rows)[0] for path, rows in zip((left, right), gap, strict=True)
-            ]
+            passed = [path.skip_steps(rows) for path, rows in zip((left, right), gap, strict=True)]
             less = shared if all(gap) else 0
             log.instructions -= shared - less
             unmatched = zip(log.unmatched, passed, strict=True)
@@ -482,10 +491,17 @@ def _distance_to_reconvergence(
 
 def _equal_prefix_length(left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
     """Return how many rows are equal, from the first on."""
-    different = np.zeros(len(left[0]), bool)
-    for one, other in zip(left, right, strict=True):
-        different |= one != other
-    return int(different.argmax()) if different.any() else len(different)
+    # Paths that diverge often have few equal rows: compare a few first.
+    count, start, size = len(left[0]), 0, 64
+    while start < count:
+        rows = slice(start, start + size)
+        different = np.zeros(min(size, count - start), bool)
+        for one, other in zip(left, right, strict=True):
+            different |= one[rows] != other[rows]
+        if different.any():
+            return start + int(different.argmax())
+        start, size = start + size, 4 * size
+    return count
 
 
 def _common_prefix_length(left: ExecutionPath, right: ExecutionPath) -> int:
