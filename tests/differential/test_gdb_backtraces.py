@@ -97,9 +97,11 @@ def test_reported_fault_equals_gdb_backtrace(
     }
     found = (fault["name"], fault["ip"], fault["function"], fault["file"], fault["line"])
     assert found == expected[:5]
-    last = fault["last_calls"][-1]
+    call = fault["call_stack"][0]
+    if expected.caller:
+        assert (call["from"].split("+")[0], call["to"]) == (expected.caller, expected.function)
     if name == "crash_ud2":  # the last call is the one that the backtrace ends with
-        assert (last["from"].split("+")[0], last["to"]) == (expected.caller, expected.function)
+        assert fault["last_calls"][-1] == call
     main(["report", str(data)])
     text = capfd.readouterr().out
     location = f"({Path(expected.file).name}:{expected.line})"

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from rtit.errors import RtitError, UnsupportedError, UsageError
 from rtit.gdb import qxfer_objects
 from rtit.gdb.recorded_program import RecordedProgram
-from rtit.gdb.thread_path import ThreadPath, ip_after_instruction, open_call_returns
+from rtit.gdb.thread_path import ThreadPath, ip_after_instruction
 from rtit.text_escaping import escape_control_characters
+from rtit.trace import CallKind
+from rtit.views.calls_at_end import DECODED_BYTES, calls_at_end
 from rtit.views.trace_tail import ProcessCrash, find_crashes
 
 if TYPE_CHECKING:
@@ -145,8 +147,29 @@ class GdbTarget:
         return qxfer_objects.register_values(self.last_ip(tid))
 
     def return_addresses(self, tid: int) -> list[int]:
-        """Return the return addresses of the calls that are open at the end."""
-        return open_call_returns(self.thread_path(tid), self.program.image, _MAX_CALLERS)
+        """Return where the callers of the running function continue, the innermost first.
+
+        At most 1024. Ends at a caller that is unknown.
+        """
+        path = self.thread_path(tid)
+        stream, sync_point = path.last_stream, path.sync_point
+        shown = stream.size - sync_point.offset if sync_point is not None else 0
+        # Other streams of the thread can have newer returns from calls that began before.
+        since = stream.last_interval_start if len(path.streams) > 1 else 0
+        found: list[int] = []
+        calls = calls_at_end(
+            self.trace, stream, decoded_bytes=max(shown, DECODED_BYTES), since=since
+        )
+        for call in calls.running:
+            if call.kind == CallKind.TAIL:
+                continue  # returns for its caller
+            address: int | None = call.call_site
+            if call.kind == CallKind.CALL:
+                address = ip_after_instruction(self.program.image, call.call_site, call.begin_time)
+            if not address or len(found) == _MAX_CALLERS:
+                break
+            found.append(address)
+        return found
 
     def sends_packets(self, tid: int) -> bool:
         """Return whether gdb gets packets of the thread, not blocks."""

@@ -3,8 +3,6 @@
 gdb keeps every instruction in memory, so a thread is cut to its last instructions. If the thread
 has a stream of its own, gdb can decode the packets from a PSB on (`sync_point`); otherwise it gets
 the decoded runs as blocks.
-
-`open_call_returns` finds the calls that had not returned at the end of a path, which `bt` shows.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ class ThreadPath:
         self.end, self.gap_after, counts = end[kept], gap_after[kept], counts[kept]
         self.row_instructions = int(counts.sum())
         """Number of instructions in the rows."""
-        final, self._last_stream = max(
+        final, self.last_stream = max(
             zip(reversed(stream_ends), reversed(streams), strict=True),
             key=lambda pair: pair[0].tail.time,
         )
@@ -91,8 +89,8 @@ class ThreadPath:
 
         Decodes the stream again; raises what decoding raises.
         """
-        found = [*self._last_stream.branches(Selection(tail=1)).rows()]
-        self._last_stream.discard_decoder()
+        found = [*self.last_stream.branches(Selection(tail=1)).rows()]
+        self.last_stream.discard_decoder()
         return next((each.target for each in found if each.source == self.last[-1]), None)
 
     @property
@@ -104,12 +102,7 @@ class ThreadPath:
         """Return the packets from `sync_point` on."""
         if self.sync_point is None:
             raise RtitError("the packets of this thread are mixed with those of others")
-        found, at = [], 0
-        for chunk in self.streams[0].chunks():
-            if at + len(chunk) > self.sync_point.offset:
-                found.append(bytes(chunk[max(0, self.sync_point.offset - at) :]))
-            at += len(chunk)
-        return b"".join(found)
+        return self.streams[0].read(self.sync_point.offset)
 
     def instruction_count_for_gdb(self, *, packets: bool) -> int:
         """Return the number of instructions in the packets, or in the rows."""
@@ -213,35 +206,6 @@ def _first_of_last_rows(counts: Any, limit: int) -> int:
 
 _MAX_INSTRUCTION_BYTES = 15
 END_OF_TIME = (1 << 64) - 1
-_CALLS = (End.CALL, End.INDIRECT_CALL)
-_MAX_UNWOUND_CALLS = 64
-"""A RET to none of the innermost callers is a jump and ends no call."""
-
-
-def open_call_returns(path: ThreadPath, image: Image, limit: int) -> list[int]:
-    """Return the return addresses of at most `limit` open calls, the innermost first.
-
-    Calls before the start of the path are unknown.
-    """
-    open_returns: list[int] = []
-    return_addresses: dict[int, int] = {}  # of calls, by IP
-    for row in np.flatnonzero(np.isin(path.end, (*_CALLS, End.RETURN)) | path.gap_after).tolist():
-        last = int(path.last[row])
-        if path.gap_after[row]:
-            open_returns.clear()
-        elif path.end[row] != End.RETURN:
-            if last not in return_addresses:
-                following = ip_after_instruction(image, last, int(path.time[row]))
-                if following is None:
-                    continue
-                return_addresses[last] = following
-            open_returns.append(return_addresses[last])
-        else:
-            target = int(path.start[row + 1]) if row + 1 < len(path.start) else path.next_ip
-            innermost = open_returns[-_MAX_UNWOUND_CALLS:]
-            if target is not None and target in innermost:
-                del open_returns[len(open_returns) - 1 - innermost[::-1].index(target) :]
-    return open_returns[: -limit - 1 : -1]
 
 
 def ip_after_instruction(image: Image, ip: int, time: int = END_OF_TIME) -> int | None:

@@ -275,9 +275,14 @@ class Stream:
         """Return the bytes in order. Each chunk is valid until the next one is requested."""
         return self.source.chunks()
 
-    def read(self) -> bytes:
-        """Return all bytes."""
-        return b"".join(self.chunks())
+    def read(self, offset: int = 0) -> bytes:
+        """Return the bytes from `offset` on."""
+        found, at = [], 0
+        for chunk in self.chunks():
+            if at + len(chunk) > offset:
+                found.append(bytes(chunk[max(0, offset - at) :]))
+            at += len(chunk)
+        return b"".join(found)
 
     def scan(self) -> Iterator[Packet | BadBytes]:
         """Return the packets as objects, and the bytes that are no packets.

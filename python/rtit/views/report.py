@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rtit.trace import CallTree, FunctionTotals, Process, ProcessExit, Trace
+    from rtit.trace import Call, CallTree, FunctionTotals, Process, ProcessExit, Trace
     from rtit.views.statistics import RecordingStatistics, StreamStatistics
     from rtit.views.trace_tail import ProcessCrash
 
 _MAX_INDENT = 20
 """Levels of the tree that are indented."""
+_MAX_STACK = 1024
 _MIN_GROUP = 4
 """At least so many processes that differ by their pid only, and have no children, share a line."""
 
@@ -162,7 +163,9 @@ def report_json(
     faults: Iterable[ProcessCrash],
     calls: int,
 ) -> dict[str, Any]:
-    """Return the report as one JSON object, with the last `calls` calls of each fault."""
+    """Return the report as one JSON object, with the last `calls` calls before each fault, and at
+    most 1024 that had not returned.
+    """
     return {
         "file": trace.path,
         "command": trace.command_line,
@@ -232,6 +235,7 @@ def _exit_json(each: ProcessExit) -> dict[str, Any]:
 def _crash_json(each: ProcessCrash, calls: int) -> dict[str, Any]:
     function, offset, module = each.function_with_offset
     number, name = each.signal
+    found = each.calls_at_end(calls)
     file, line = each.source_line or (None, None)
     return {
         "pid": each.pid,
@@ -248,10 +252,16 @@ def _crash_json(each: ProcessCrash, calls: int) -> dict[str, Any]:
         "file": file,
         "line": line,
         "instruction": each.disassembled_instruction,
-        "last_calls": [
-            {"from": caller, "to": name_and_exit}
-            for caller, name_and_exit in each.last_calls(calls)
-        ],
+        "call_stack": [_call_json(each, call) for call in found.running[:_MAX_STACK]],
+        "last_calls": [_call_json(each, call) for call in found.last],
+    }
+
+
+def _call_json(crash: ProcessCrash, call: Call) -> dict[str, Any]:
+    return {
+        "from": crash.call_site(call) or None,
+        "to": crash.callee(call),
+        "kind": call.kind.label,
     }
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from rtit.text_escaping import escape_control_characters
 from rtit.trace.tables.batch import End, EventKind
+from rtit.views.calls_at_end import CallsAtEnd, calls_at_end, end_of_stream
 
 if TYPE_CHECKING:
-    from rtit.trace import ProcessExit, Rows, Stream, Trace
+    from rtit.trace import Call, ProcessExit, Rows, Stream, Trace
 
 GAP_EVENTS = (EventKind.ERROR, EventKind.OVERFLOW, EventKind.RESUMED)
 """Events at which execution may be missing."""
@@ -111,41 +112,28 @@ class ProcessCrash:
         source = f", {self.source_line_text}" if self.source_line_text else ""
         return f"  <- {self.ending}, not executed{source}"
 
-    def last_calls(self, limit: int) -> list[tuple[str, str]]:
-        """Return the last calls before the fault, oldest first, as caller (`caller+0x12`) and
-        callee.
+    def calls_at_end(self, last: int) -> CallsAtEnd:
+        """Return the calls that had not returned at the fault, and the `last` calls before it.
 
         Empty if the trace ends before the fault.
         """
-        import numpy as np
-
-        from rtit._core import StreamDecoder
-
-        ends = StreamDecoder.ENDS.items()
-        kinds = [number for number, name in ends if name in ("call", "indirect call")]
-        found: list[tuple[int, int, int]] = []
-        open_call: tuple[int, int] | None = None  # a call whose target is in the next batch
-        tail = TraceTail()
-        for rows in self._stream.rows():
+        end, tail = end_of_stream(self._stream), TraceTail()
+        for rows in end.rows():
             tail.add_rows(rows)
-            if open_call is not None and len(rows):
-                found.append((*open_call, int(rows.start[0])))
-                open_call = None
-            for row in np.flatnonzero(np.isin(rows.end, kinds))[-limit - 1 :].tolist():
-                site = int(rows.time[row]), int(rows.last[row])
-                if row + 1 < len(rows):
-                    found.append((*site, int(rows.start[row + 1])))
-                else:
-                    open_call = site
-            found = found[-limit:]
         if not self._trace_reaches_crash(tail):
-            return []
-        names = self._trace.symbols
-        tid = self._stream.tid
-        return [
-            (str(names.lookup(tid, time, ip)), str(names.lookup(tid, time, target)))
-            for time, ip, target in found
-        ]
+            return CallsAtEnd([], [])
+        return calls_at_end(self._trace, self._stream, last)
+
+    def call_site(self, call: Call) -> str:
+        """`caller+0x12`; "" if the caller is unknown."""
+        return self._name(call, call.call_site) if call.call_site else ""
+
+    def callee(self, call: Call) -> str:
+        """The name of the called function."""
+        return self._name(call, call.entry)
+
+    def _name(self, call: Call, ip: int) -> str:
+        return str(self._trace.symbols.lookup(self._stream.tid, call.begin_time, ip))
 
     def _trace_reaches_crash(self, tail: TraceTail) -> bool:
         if tail.next_ip is not None:

@@ -15,12 +15,13 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from rtit.trace import CallTree, Trace
+    from rtit.trace import Call, CallTree, Trace
     from rtit.views.report import ProcessNode
     from rtit.views.statistics import RecordingStatistics, StreamStatistics
     from rtit.views.trace_tail import ProcessCrash
 
 _CALLS = 5
+_CALLERS = 20
 _FAULTS = 10
 _MOST = 20
 _STREAMS = 40
@@ -261,5 +262,19 @@ def _print_fault(fault: ProcessCrash) -> None:
     )
     instruction = fault.disassembled_instruction
     output.print_line(f"  fault: thread {fault.tid}: {fault.ending} in {location}: {instruction}")
-    for number, (caller, called) in enumerate(fault.last_calls(_CALLS)):
-        output.print_line(f"    {'' if number else 'last calls:':11} {caller} -> {called}")
+    calls = fault.calls_at_end(_CALLS)
+    callers = [call for call in calls.running if call.call_site]
+    stack = [fault.callee(call) for call in calls.running[:1]]
+    stack += [f"{fault.call_site(call)}{_note(call)}" for call in callers[:_CALLERS]]
+    for number, function in enumerate(stack):
+        output.print_line(f"    {'' if number else 'call stack:':11} {function}")
+    _print_number_of_omitted_rows(len(callers) - _CALLERS, "callers")
+    for number, call in enumerate(calls.last):
+        caller, callee = fault.call_site(call) or "unknown", fault.callee(call)
+        output.print_line(
+            f"    {'' if number else 'last calls:':11} {caller} -> {callee}{_note(call)}"
+        )
+
+
+def _note(call: Call) -> str:
+    return "" if call.kind.label == "call" else f" [{call.kind.label}]"

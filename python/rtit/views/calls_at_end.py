@@ -1,0 +1,78 @@
+"""The calls at the end of a thread's trace: those that had not returned, and the last ones.
+
+The calls are those of `Stream.calls`. To be fast in long recordings, only the last packets of the
+thread are decoded: a call that began before them is unknown.
+"""
+
+from __future__ import annotations
+
+from heapq import nlargest
+from typing import TYPE_CHECKING, NamedTuple
+
+from rtit.errors import UnsupportedError
+from rtit.trace.recording.byte_source import MemorySource
+from rtit.trace.tables.calls import Call, CallEnd
+
+if TYPE_CHECKING:
+    from rtit.trace import Stream, Trace
+
+DECODED_BYTES = 1 << 22
+"""Bytes of packets that are decoded, up to a PSB: some ten million instructions."""
+_PSB = bytes.fromhex("0282") * 8
+
+
+class CallsAtEnd(NamedTuple):
+    """`running`: the calls that had not returned, the innermost first. `last`: the calls that began
+    last, in the order in which they began.
+    """
+
+    running: list[Call]
+    last: list[Call]
+
+
+def calls_at_end(
+    trace: Trace,
+    stream: Stream,
+    last: int = 0,
+    *,
+    decoded_bytes: int = DECODED_BYTES,
+    since: int = 0,
+) -> CallsAtEnd:
+    """Return the calls at the end of a stream, of the last calls at most `last`.
+
+    The callers of a call that began before the TSC value `since` are left out. Both lists are empty
+    if the stream has several threads and their kernel code. Raises what decoding raises.
+    """
+    import numpy as np
+
+    end = end_of_stream(stream, decoded_bytes)
+    is_whole = end is stream and not trace.is_snapshot
+    running: list[Call] = []
+    newest: list[Call] = []
+    try:
+        for batch in end.calls(trace.symbols, is_whole=is_whole):
+            running += batch.select_rows(batch.end == CallEnd.RUNNING)
+            if last:
+                rows = np.argsort(batch.call)[-last:]
+                newest = nlargest(last, [*newest, *batch.select_rows(rows)], lambda each: each.call)
+    except UnsupportedError:
+        return CallsAtEnd([], [])
+    finally:
+        end.discard_decoder()
+    for number, call in enumerate(running):
+        if call.begin_time < since:
+            del running[number:]
+            break
+    return CallsAtEnd(running, newest[::-1])
+
+
+def end_of_stream(stream: Stream, size: int = DECODED_BYTES) -> Stream:
+    """Return a stream of the last `size` bytes, from the first PSB in them on.
+
+    If there is none, or if the stream is shorter, returns the stream itself.
+    """
+    if stream.size <= size:
+        return stream
+    packets = stream.read(stream.size - size)
+    start = packets.find(_PSB)
+    return stream if start < 0 else stream.copy_with(source=MemorySource(packets[start:]))
