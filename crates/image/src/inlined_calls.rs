@@ -14,7 +14,8 @@ use gimli::{
 use object::read::ReadRef;
 
 use crate::source_lines::{
-    file_path, load_sections, read_code_ranges, AbbreviationTables, AddressRanges, EarlyEnd, Slice,
+    check_cancelled, file_path, load_sections, read_code_ranges, AbbreviationTables, AddressRanges,
+    EarlyEnd, Slice,
 };
 
 /// Calls and ranges that are kept.
@@ -146,7 +147,7 @@ impl<'a> CallReader<'a, '_> {
             }
         }
         for index in 0..self.units.len() {
-            self.check_cancelled()?;
+            check_cancelled(self.is_cancelled)?;
             let Some(&(_, header)) = self.units.get(index) else {
                 break;
             };
@@ -156,13 +157,6 @@ impl<'a> CallReader<'a, '_> {
             }
         }
         Ok(())
-    }
-
-    fn check_cancelled(&self) -> Result<(), EarlyEnd> {
-        match (self.is_cancelled)() {
-            true => Err(EarlyEnd::Cancelled),
-            false => Ok(()),
-        }
     }
 
     /// Whether a unit has a line program, and no earlier unit has the same.
@@ -211,7 +205,7 @@ impl<'a> CallReader<'a, '_> {
         while !entries.is_empty() {
             count += 1;
             if count % CHECK_PERIOD == 0 {
-                self.check_cancelled()?;
+                check_cancelled(self.is_cancelled)?;
             }
             let depth = entries.next_depth();
             let Some(abbreviation) = entries.read_abbreviation()? else {

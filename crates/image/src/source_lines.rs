@@ -201,6 +201,14 @@ impl From<gimli::Error> for EarlyEnd {
     }
 }
 
+/// Returns an error if reading was cancelled.
+pub(crate) fn check_cancelled(is_cancelled: &dyn Fn() -> bool) -> Result<(), EarlyEnd> {
+    match is_cancelled() {
+        true => Err(EarlyEnd::Cancelled),
+        false => Ok(()),
+    }
+}
+
 struct LineReader<'a, 'q> {
     dwarf: &'a Dwarf<Slice<'a>>,
     windows: AddressRanges,
@@ -219,20 +227,13 @@ impl<'a> LineReader<'a, '_> {
     fn read_units(&mut self) -> Result<(), EarlyEnd> {
         let mut headers = self.dwarf.units();
         while let Ok(Some(header)) = headers.next() {
-            self.check_cancelled()?;
+            check_cancelled(self.is_cancelled)?;
             match self.read_unit(header) {
                 Ok(()) | Err(EarlyEnd::InvalidUnit) => {}
                 Err(stop) => return Err(stop),
             }
         }
         Ok(())
-    }
-
-    fn check_cancelled(&self) -> Result<(), EarlyEnd> {
-        match (self.is_cancelled)() {
-            true => Err(EarlyEnd::Cancelled),
-            false => Ok(()),
-        }
     }
 
     fn read_unit(&mut self, header: UnitHeader<Slice<'a>>) -> Result<(), EarlyEnd> {
@@ -318,7 +319,7 @@ impl<'a> LineReader<'a, '_> {
         while let Some((header, row)) = rows.next_row()? {
             count += 1;
             if count % CHECK_PERIOD == 0 {
-                self.check_cancelled()?;
+                check_cancelled(self.is_cancelled)?;
             }
             let end = row.address();
             let line = row.line().map_or(0, |line| line.get() as u32);
