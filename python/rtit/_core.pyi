@@ -275,6 +275,11 @@ class Names:
         self, regions: Sequence[tuple[int, int, int, int, int, str, Functions | None]]
     ) -> None: ...
 
+def recursive_calls(parents: object, functions: object, kinds: object) -> Column:
+    """Return 1 for each row of a call tree with a caller that has the same function on the same
+    stack, else 0. The columns are u32, u32 and u8.
+    """
+
 def demangle(name: str) -> str:
     """Return the readable form of a Rust or C++ symbol name; other names unchanged."""
 
@@ -378,6 +383,7 @@ process and the kernel of a guest that it runs (None: unknown).
 class CallTreeColumns(TypedDict):
     parent: Column
     function: Column
+    module: Column
     kind: Column
     root: Column
     call_site: Column
@@ -387,6 +393,16 @@ class CallTreeColumns(TypedDict):
     total: Column
     recursive: Column
     functions: list[str]
+    modules: list[str]
+    site_region: Column
+    site_offset: Column
+    entry_region: Column
+    entry_offset: Column
+    run_node: Column
+    run_region: Column
+    run_offset: Column
+    run_instructions: Column
+    run_count: Column
     returned: int
     unwound: int
     switched: int
@@ -413,7 +429,9 @@ class CallColumns(TypedDict):
     total_instructions: Column
     begin_time: Column
     end_time: Column
+    module: Column
     functions: list[str]
+    modules: list[str]
 
 @final
 class StreamDecoder:
@@ -515,18 +533,23 @@ class StreamDecoder:
         the count are u64, the others u32. Code that counts for
         another function in `own`, such as a PLT stub, is left out.
         """
-    def call_tree(self, names: Names, is_whole: bool, max_pairs: int) -> CallTreeColumns:
+    def call_tree(
+        self, names: Names, is_whole: bool, max_pairs: int, max_runs: int
+    ) -> CallTreeColumns:
         """Decode to the end and return the call tree, for `rtit.trace.tables.call_tree`.
 
         A row for each node, parents first; `parent` is 2**32-1 for roots. `is_whole`: the stream
-        begins with the thread.
+        begins with the thread. If `max_runs` is not 0, each node has region and offset of its call
+        and entry, and there are rows for at most `max_runs` runs of instructions, as in `calls`,
+        but by node.
         """
     def call_rows(
         self, names: Names, is_whole: bool, max_pairs: int, max_rows: int
     ) -> CallColumns | None:
         """Return more calls, in the order of their ends, for `rtit.trace.tables.calls`.
 
-        `parent` is 2**64-1 for roots. `functions`: names by number, for all calls so far.
+        `parent` is 2**64-1 for roots. `functions` and `modules`: names and paths by number, for all
+        calls so far.
         """
     def count(self) -> DecoderCounts:
         """Decode to the end and return `counts`. Keeps only counts and the ledger."""

@@ -99,17 +99,17 @@ def test_total_of_a_function_counts_each_instruction_once(source: str) -> None:
     with Trace(path) as trace:
         tree = trace.call_tree()
     nodes = list(tree)
-    expected: Counter[str] = Counter()
+    expected: Counter[tuple[str, str]] = Counter()
     for node in nodes:
         # The functions of the stack, down to the signal handler if there is one.
-        functions, at = {node.function}, node
+        functions, at = {(node.function, node.module)}, node
         while at.kind != CallKind.SIGNAL and at.parent >= 0:
             at = nodes[at.parent]
-            functions.add(at.function)
+            functions.add((at.function, at.module))
         for function in functions:
             expected[function] += node.self_instructions
     totals = tree.by_function()
-    assert Counter({name: row.total_instructions for name, row in totals.items()}) == expected
+    assert Counter({each: row.total_instructions for each, row in totals.items()}) == expected
     assert sum(row.self_instructions for row in totals.values()) == tree.self_instructions.sum()
     assert sum(row.calls for row in totals.values()) == tree.calls.sum()
 

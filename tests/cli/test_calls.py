@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calls.instrumented import recorded
 from programs.build import C_LIBRARY, SOURCES, build, compiled
 from rtit.cli.main import main
 from rtit.packets import encode
@@ -380,6 +381,31 @@ def test_percentiles_equal_those_of_numpy(counts: dict[int, int]) -> None:
     for low, high, calls in histogram:
         assert calls == ((values >= low) & (values <= high)).sum()
     assert sum(calls for _, _, calls in histogram) == len(values)
+
+
+@pytest.mark.parametrize("options", [(), ("--callers",), ("--durations",), ("--flamegraph",)])
+def test_function_name_of_two_files_is_an_error_that_offers_both(
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, _ = recorded("unwinding.c", "qemu")
+    assert main(["calls", str(path), "--function", "_start", *options]) == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    files = re.fullmatch(
+        r"rtit calls: '_start' is in several files: (.*), (.*)\n"
+        r"  name one of them: --function (.*)\n",
+        printed.err,
+    )
+    assert files
+    assert files[3] == f"_start@{Path(files[1]).name}"
+    calls = {}
+    for file in files.groups()[:2]:
+        assert main(["calls", str(path), "--function", f"_start@{file}", "--json"]) == 0
+        assert main(["calls", str(path), "--function", f"_start@{Path(file).name}", *options]) == 0
+        capsys.readouterr()
+        assert main(["calls", str(path), "--function", f"_start@{file}"]) == 0
+        calls[file] = capsys.readouterr().out
+    assert len(set(calls.values())) == 2
 
 
 @pytest.mark.parametrize("name", ["puts", "_IO_puts", "puts@libc.so.6"])

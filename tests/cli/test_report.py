@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -77,10 +77,35 @@ def test_functions_are_sorted_with_self_total_and_calls(
         own, _, total, _, calls, name = line.split(maxsplit=5)
         numbers = (int(each.replace(",", "")) for each in (calls, own, total))
         found[name] = FunctionTotals(*numbers)
-    assert found == expected
+    labels = {f"{name} ({PurePath(module).name})": row for (name, module), row in expected.items()}
+    assert found == labels
     sorted_by = [getattr(row, column) for row in found.values()]
     assert sorted_by == sorted(sorted_by, reverse=True)
     assert main(["report", str(path), "--sort", sort, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["calls"]
-    assert [row["function"] for row in rows] == list(found)
+    shown = [f"{row['function']} ({PurePath(row['module']).name})" for row in rows]
+    assert shown == list(found)
     assert [row[sort] for row in rows] == sorted_by
+
+
+def test_functions_of_one_name_in_two_files_have_a_row_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The program and ld.so have a `_start`. That of ld.so continues in another function, without
+    a branch.
+    """
+    path, _ = recorded("unwinding.c", "qemu")
+    assert main(["report", str(path), "--sort", "self", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    by_address = {
+        each["module"]: each["instructions"]
+        for each in report["functions"]
+        if each["function"] == "_start"
+    }
+    assert len(by_address) == 2
+    rows = [each for each in report["calls"] if each["function"] == "_start"]
+    by_calls = {each["module"]: each["self"] for each in rows}
+    assert by_calls.keys() == by_address.keys()
+    [loader] = [module for module in by_calls if Path(module).name.startswith("ld")]
+    assert by_calls.pop(loader) >= by_address.pop(loader)
+    assert by_calls == by_address

@@ -40,8 +40,9 @@ def make_tree(rows: Sequence[Row], tid: int = 7, root: RootKind = RootKind.START
         *(np.array(column, np.uint64) for column in columns[3:]),
         np.zeros(len(rows), np.uint8),
         np.full(len(rows), tid, np.int32),
+        np.zeros(len(rows), np.uint32),
     )
-    return tree.replace(functions=names)
+    return tree.replace(functions=names, modules=["/bin/program"])
 
 
 def nested(node: FunctionNode) -> Nested:
@@ -195,6 +196,7 @@ def test_json_has_null_for_what_a_node_does_not_have() -> None:
     assert main == {
         "parent": None,
         "function": "main",
+        "module": "/bin/program",
         "kind": "root",
         "root": "start",
         "call_site": None,

@@ -177,13 +177,15 @@ def calls_of_lengths(lengths: Iterable[int], name: str = "f") -> Calls:
     """Return calls of one function, one after the other."""
     first, rows = 0, []
     for number, length in enumerate(lengths):
-        rows.append((number, -1, number, 0, 0, 0, 0, 0, 0, 0, 0, first, first + length, 0, 0, 0, 0))
+        rows.append(
+            (number, -1, number, 0, 0, 0, 0, 0, 0, 0, 0, first, first + length, 0, 0, 0, 0, 0)
+        )
         first += length
-    columns = np.array(rows, np.int64).reshape(-1, 17).T
+    columns = np.array(rows, np.int64).reshape(-1, len(Calls.FIELDS)).T
     dtypes = [dtype for _, dtype, _ in Calls.FIELDS]
     parts = [column.astype(dtype) for column, dtype in zip(columns, dtypes, strict=True)]
     tid = np.full(len(rows), 7, np.int32)
-    return Calls(*parts, extra_columns={"tid": tid}).replace(functions=[name])
+    return Calls(*parts, extra_columns={"tid": tid}).replace(functions=[name], modules=[""])
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=40), max_size=8), st.integers(0, 20))

@@ -4,9 +4,11 @@
 //! system calls from where tracing goes off and on: code continues elsewhere than it stopped.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::sync::Arc;
 
 use rtit_calls::{
-    CallKind, CallLog, CallStacks, CallTree, CodeInfo, EndedCall, FunctionRole, RootKind,
+    CallKind, CallLog, CallStacks, CallTree, CodeInfo, EndedCall, FunctionRole, Node, RootKind,
     StackCounts, KERNEL_START, NO_NODE,
 };
 use rtit_flow::{AddressMap, CountsBy, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
@@ -59,10 +61,59 @@ pub struct NamedEdge {
     /// The call; 0 if it is not known.
     pub call_site: u64,
     pub entry: u64,
-    /// Index in `ThreadCalls::function_names`.
+    /// Index in `FunctionTable::functions`.
     pub function: u32,
     /// The called function as `CodeInfo::function_at` numbers it; the entry where no function is known.
     callee: u64,
+}
+
+/// A function that was called, as indices into `FunctionTable::names` and `modules`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NamedFunction {
+    pub name: u32,
+    pub module: u32,
+}
+
+/// The called functions.
+#[derive(Default)]
+pub struct FunctionTable {
+    pub functions: Vec<NamedFunction>,
+    pub names: Vec<String>,
+    /// The paths of files as they were recorded, and the names of other memory; empty if nothing is mapped.
+    pub modules: Vec<Arc<OsStr>>,
+    numbers_of_names: HashMap<String, u32>,
+    numbers_of_modules: HashMap<Arc<OsStr>, u32>,
+    numbers: HashMap<NamedFunction, u32>,
+}
+
+impl FunctionTable {
+    /// The function of an edge.
+    pub fn function_of_edge(&self, edge: Option<&NamedEdge>) -> NamedFunction {
+        let function = edge.and_then(|edge| self.functions.get(edge.function as usize));
+        function
+            .copied()
+            .unwrap_or(NamedFunction { name: 0, module: 0 })
+    }
+
+    fn number_of_function(&mut self, name: String, module: &Arc<OsStr>) -> u32 {
+        let (names, modules) = (&mut self.names, &mut self.modules);
+        let name = self.numbers_of_names.entry(name);
+        let name = *name.or_insert_with_key(|name| {
+            names.push(name.clone());
+            names.len() as u32 - 1
+        });
+        let module = self.numbers_of_modules.entry(Arc::clone(module));
+        let module = *module.or_insert_with_key(|module| {
+            modules.push(Arc::clone(module));
+            modules.len() as u32 - 1
+        });
+        let function = NamedFunction { name, module };
+        let functions = &mut self.functions;
+        *self.numbers.entry(function).or_insert_with(|| {
+            functions.push(function);
+            functions.len() as u32 - 1
+        })
+    }
 }
 
 /// All calls over one edge.
@@ -110,11 +161,11 @@ pub struct CallSums {
 /// The calls of a thread.
 pub struct ThreadCalls {
     pub edges: Vec<NamedEdge>,
-    pub function_names: Vec<String>,
+    pub functions: FunctionTable,
     pub tree: CallTree,
     pub counts: StackCounts,
-    /// Like `CallSums::runs`, but with a node in place of the context.
-    runs: Vec<ContextRun>,
+    /// Like `CallSums::runs`, but not sorted, and with a node in place of the context.
+    pub runs: Vec<ContextRun>,
 }
 
 /// What is known about an address.
@@ -130,8 +181,7 @@ struct NamedCode {
     names: NameCursor,
     facts: AddressMap<AddressFacts>,
     edges: Vec<NamedEdge>,
-    function_names: Vec<String>,
-    numbers_of_names: HashMap<String, u32>,
+    functions: FunctionTable,
     formatter: NameFormatter,
     numbers: HashMap<CallEdge, u32>,
     max_edges: usize,
@@ -214,7 +264,11 @@ impl NamedCode {
 
     fn add_edge(&mut self, edge: CallEdge, call_site: u64, entry: u64) -> u32 {
         let mut name = String::new();
+        let mut module = Arc::from(OsStr::new(""));
         if let Some(found) = self.names.find_name_of_address(entry) {
+            if let Some(region) = self.names.process_names().region_at_index(found.region) {
+                module = Arc::clone(&region.path);
+            }
             match found.function {
                 Some((_, function)) => name.push_str(self.formatter.demangled_name(&function.name)),
                 None => self.formatter.write_address(&mut name, Some(found), entry),
@@ -222,14 +276,7 @@ impl NamedCode {
         } else if entry != 0 {
             self.formatter.write_address(&mut name, None, entry);
         }
-        let names = &mut self.function_names;
-        let function = *self
-            .numbers_of_names
-            .entry(name)
-            .or_insert_with_key(|name| {
-                names.push(name.clone());
-                names.len() as u32 - 1
-            });
+        let function = self.functions.number_of_function(name, &module);
         let callee = self.facts_at(entry).function.unwrap_or(entry);
         let number = self.edges.len() as u32;
         self.edges.push(NamedEdge {
@@ -364,8 +411,7 @@ impl<L: CallLog> CallSink<L> {
             names,
             facts: AddressMap::default(),
             edges: Vec::new(),
-            function_names: Vec::new(),
-            numbers_of_names: HashMap::new(),
+            functions: FunctionTable::default(),
             formatter: NameFormatter::default(),
             numbers: HashMap::new(),
             max_edges,
@@ -401,7 +447,7 @@ impl<L: CallLog> CallSink<L> {
         let code = &mut self.stacks.code;
         ThreadCalls {
             edges: std::mem::take(&mut code.edges),
-            function_names: std::mem::take(&mut code.function_names),
+            functions: std::mem::take(&mut code.functions),
             tree,
             counts,
             runs,
@@ -412,9 +458,9 @@ impl<L: CallLog> CallSink<L> {
         self.stacks.log_mut()
     }
 
-    /// The edges that the calls so far have numbers of, and the names of their functions.
-    pub fn named_edges(&self) -> (&[NamedEdge], &[String]) {
-        (&self.stacks.code.edges, &self.stacks.code.function_names)
+    /// The edges that the calls so far have numbers of, and their functions.
+    pub fn named_edges(&self) -> (&[NamedEdge], &FunctionTable) {
+        (&self.stacks.code.edges, &self.stacks.code.functions)
     }
 
     /// The next instruction is at `to`.
@@ -561,40 +607,17 @@ impl ThreadCalls {
         totals
     }
 
-    /// Returns 1 for each recursive node: a node above it has the same function, on the same stack. Calls in a signal
-    /// handler are not recursive calls of the interrupted functions. The total of a recursive node is part of the total
-    /// of the node above.
+    /// Returns `recursive_calls` of the nodes.
     pub fn recursive_nodes(&self) -> Vec<u8> {
         let nodes = self.tree.nodes();
-        let mut recursive = vec![0; nodes.len()];
-        let mut active = vec![0u32; self.function_names.len()];
-        let mut interrupted = Vec::new();
-        for visit in DepthFirst::new(nodes) {
-            let (Visit::Enter(at) | Visit::Leave(at)) = visit;
-            let Some(node) = nodes.get(at as usize) else {
-                continue;
-            };
-            let is_signal = node.kind == CallKind::Signal;
-            if is_signal && matches!(visit, Visit::Enter(_)) {
-                let fresh = vec![0; self.function_names.len()];
-                interrupted.push(std::mem::replace(&mut active, fresh));
-            }
+        let function = |node: &Node| {
             let edge = self.edges.get(node.call as usize);
-            if let Some(depth) = edge.and_then(|edge| active.get_mut(edge.function as usize)) {
-                if matches!(visit, Visit::Leave(_)) {
-                    *depth -= 1;
-                } else {
-                    if let Some(recursive) = recursive.get_mut(at as usize) {
-                        *recursive = u8::from(*depth > 0);
-                    }
-                    *depth += 1;
-                }
-            }
-            if is_signal && matches!(visit, Visit::Leave(_)) {
-                active = interrupted.pop().unwrap_or_default();
-            }
-        }
-        recursive
+            edge.map_or(NONE, |edge| edge.function)
+        };
+        let parents: Vec<u32> = nodes.iter().map(|node| node.parent).collect();
+        let functions: Vec<u32> = nodes.iter().map(function).collect();
+        let kinds: Vec<u8> = nodes.iter().map(|node| node.kind as u8).collect();
+        recursive_calls(&parents, &functions, &kinds)
     }
 
     /// Adds up the calls over each edge, and by context.
@@ -615,7 +638,8 @@ impl ThreadCalls {
         let mut active = vec![NONE; self.edges.len()];
         let mut running = RunningFunctions::new(&self.edges);
         let mut contexts_of_nodes = vec![NONE; nodes.len()];
-        for visit in DepthFirst::new(self.tree.nodes()) {
+        let parents: Vec<u32> = nodes.iter().map(|node| node.parent).collect();
+        for visit in DepthFirst::new(&parents) {
             let (node, at) = match visit {
                 Visit::Enter(at) | Visit::Leave(at) => (nodes.get(at as usize), at),
             };
@@ -690,6 +714,43 @@ impl ThreadCalls {
             beyond_edges,
         }
     }
+}
+
+/// Returns 1 for each recursive node of a tree: a node above it has the same function, on the same stack. Calls in a
+/// signal handler are not recursive calls of the interrupted functions. The total of a recursive node is part of the
+/// total of the node above. A node has its parent, its function, and a `CallKind`.
+pub fn recursive_calls(parents: &[u32], functions: &[u32], kinds: &[u8]) -> Vec<u8> {
+    let function_at = |at: usize| functions.get(at).map_or(usize::MAX, |&each| each as usize);
+    let function_count = (0..functions.len())
+        .map(function_at)
+        .filter(|&each| each != NONE as usize)
+        .max();
+    let none_active = vec![0u32; function_count.map_or(0, |most| most + 1)];
+    let mut active = none_active.clone();
+    let mut interrupted = Vec::new();
+    let mut recursive = vec![0; parents.len()];
+    for visit in DepthFirst::new(parents) {
+        let (Visit::Enter(at) | Visit::Leave(at)) = visit;
+        let at = at as usize;
+        let is_signal = kinds.get(at) == Some(&(CallKind::Signal as u8));
+        if is_signal && matches!(visit, Visit::Enter(_)) {
+            interrupted.push(std::mem::replace(&mut active, none_active.clone()));
+        }
+        if let Some(depth) = active.get_mut(function_at(at)) {
+            if matches!(visit, Visit::Leave(_)) {
+                *depth -= 1;
+            } else {
+                if let Some(recursive) = recursive.get_mut(at) {
+                    *recursive = u8::from(*depth > 0);
+                }
+                *depth += 1;
+            }
+        }
+        if is_signal && matches!(visit, Visit::Leave(_)) {
+            active = interrupted.pop().unwrap_or_default();
+        }
+    }
+    recursive
 }
 
 /// The functions on the stack, with the node of their outermost call.
@@ -795,12 +856,12 @@ struct DepthFirst {
 }
 
 impl DepthFirst {
-    fn new(nodes: &[rtit_calls::Node]) -> DepthFirst {
-        let mut first_child = vec![NO_NODE; nodes.len()];
-        let mut next_sibling = vec![NO_NODE; nodes.len()];
+    fn new(parents: &[u32]) -> DepthFirst {
+        let mut first_child = vec![NO_NODE; parents.len()];
+        let mut next_sibling = vec![NO_NODE; parents.len()];
         let mut next_root = NO_NODE;
-        for (at, node) in nodes.iter().enumerate().rev() {
-            let first = match first_child.get_mut(node.parent as usize) {
+        for (at, &parent) in parents.iter().enumerate().rev() {
+            let first = match first_child.get_mut(parent as usize) {
                 Some(first) => first,
                 None => &mut next_root,
             };

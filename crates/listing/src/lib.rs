@@ -13,8 +13,8 @@ mod names;
 pub mod table;
 
 pub use calls::{
-    CallBatch, CallContext, CallEdge, CallSink, CallSiteAddress, CallSums, CallTotal, ContextRun,
-    NamedEdge, ThreadCalls, NONE,
+    recursive_calls, CallBatch, CallContext, CallEdge, CallSink, CallSiteAddress, CallSums,
+    CallTotal, ContextRun, FunctionTable, NamedEdge, NamedFunction, ThreadCalls, NONE,
 };
 pub use function_counts::FunctionCountSink;
 pub use lines::{

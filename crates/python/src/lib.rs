@@ -57,6 +57,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<symbols::ElfFile>()?;
     module.add_class::<symbols::Functions>()?;
     module.add_class::<symbols::Names>()?;
+    module.add_function(wrap_pyfunction!(results::recursive_calls, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::demangle, module)?)?;
     module.add_function(wrap_pyfunction!(timeline::encode_perfetto_events, module)?)?;
     module.add_function(wrap_pyfunction!(timeline::encode_chrome_events, module)?)?;

@@ -1,15 +1,16 @@
 //! What decoders return to Python: columns of rows, counters, and the coverage ledger.
 
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rtit_flow::{
     BranchColumns, ByteStatus, CoverageLedger, EdgeTotal, Erratum, ErrorClass, InstructionBlock,
     InstructionColumns, LedgerSpan, RunColumns, StreamCounts, TimingSample, Totals,
 };
-use rtit_listing::{EndedCall, NamedEdge};
+use rtit_listing::{EndedCall, FunctionTable, NamedEdge};
 use rtit_packet::table::ROWS;
 
-use crate::arguments::dict_of;
+use crate::arguments::{dict_of, OsText};
 use crate::columns::{column_of_rows, Column};
 
 /// Start, end, status; class of the error, its text, offset and bad value.
@@ -121,7 +122,7 @@ pub fn calls_dict<'py>(
     py: Python<'py>,
     calls: &[EndedCall],
     edges: &[NamedEdge],
-    functions: &[String],
+    functions: &FunctionTable,
 ) -> PyResult<Bound<'py, PyDict>> {
     let edge = |call: &EndedCall| edges.get(call.call as usize);
     dict_of!(py,
@@ -129,7 +130,7 @@ pub fn calls_dict<'py>(
         parent: column_of_rows(calls, |call| call.parent),
         stack: column_of_rows(calls, |call| call.stack),
         depth: column_of_rows(calls, |call| call.depth),
-        function: column_of_rows(calls, |call| edge(call).map_or(0, |edge| edge.function)),
+        function: column_of_rows(calls, |call| functions.function_of_edge(edge(call)).name),
         kind: column_of_rows(calls, |call| call.kind as u8),
         root: column_of_rows(calls, |call| root_number(edge(call))),
         end: column_of_rows(calls, |call| call.end as u8),
@@ -142,8 +143,29 @@ pub fn calls_dict<'py>(
         total_instructions: column_of_rows(calls, |call| call.total),
         begin_time: column_of_rows(calls, |call| call.begin_time),
         end_time: column_of_rows(calls, |call| call.end_time),
-        functions: functions,
+        module: column_of_rows(calls, |call| functions.function_of_edge(edge(call)).module),
+        functions: functions.names.as_slice(),
+        modules: module_paths(functions),
     )
+}
+
+pub fn module_paths(functions: &FunctionTable) -> Vec<OsText> {
+    let paths = functions.modules.iter();
+    paths.map(|path| OsText(path.to_os_string())).collect()
+}
+
+/// Returns 1 for each recursive row of a call tree, by parent, function and `CallKind`.
+#[pyfunction]
+pub fn recursive_calls(
+    py: Python<'_>,
+    parents: PyBuffer<u32>,
+    functions: PyBuffer<u32>,
+    kinds: PyBuffer<u8>,
+) -> PyResult<Column> {
+    let (parents, functions) = (parents.to_vec(py)?, functions.to_vec(py)?);
+    let kinds = kinds.to_vec(py)?;
+    let found = py.detach(|| rtit_listing::recursive_calls(&parents, &functions, &kinds));
+    Ok(Column::from(found))
 }
 
 /// The `RootKind` of a root, 5 for other calls.

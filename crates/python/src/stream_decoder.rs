@@ -26,7 +26,7 @@ use crate::image::Space;
 use crate::listing::Listing;
 use crate::results::{
     blocks_dict, branches_dict, calls_dict, counts_dict, instructions_dict, ledger_rows,
-    root_number, rows_dict, samples_dict, totals_dict, LedgerRow,
+    module_paths, root_number, rows_dict, samples_dict, totals_dict, LedgerRow,
 };
 use crate::symbols::Names;
 
@@ -569,9 +569,10 @@ impl StreamDecoder {
         names: &Names,
         is_whole: bool,
         max_pairs: usize,
+        max_runs: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
         let mut state = self.lock_state()?;
-        let sink = || CallSink::new(names.new_name_cursor(), is_whole, max_pairs, 0);
+        let sink = || CallSink::new(names.new_name_cursor(), is_whole, max_pairs, max_runs);
         let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
         let decoder = decoder.ok_or_else(other_results_requested_error)?;
         self.decode_serially(py, decoder, false)?;
@@ -581,12 +582,15 @@ impl StreamDecoder {
             (found, totals, recursive)
         });
         state.finish_decoder();
-        let nodes = found.tree.nodes();
+        let (nodes, runs) = (found.tree.nodes(), &found.runs);
+        // Runs are added to the functions at their addresses, for which nodes need theirs.
+        let located = if max_runs > 0 { nodes } else { &[] };
         let edge = |call: u32| found.edges.get(call as usize);
         let counts = found.counts;
         dict_of!(py,
             parent: column_of_rows(nodes, |row| row.parent),
-            function: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.function)),
+            function: column_of_rows(nodes, |row| found.functions.function_of_edge(edge(row.call)).name),
+            module: column_of_rows(nodes, |row| found.functions.function_of_edge(edge(row.call)).module),
             call_site: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.call_site)),
             entry: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.entry)),
             kind: column_of_rows(nodes, |row| row.kind as u8),
@@ -595,7 +599,17 @@ impl StreamDecoder {
             own: column_of_rows(nodes, |row| row.own),
             total: Column::from(totals),
             recursive: Column::from(recursive),
-            functions: found.function_names,
+            functions: found.functions.names.as_slice(),
+            modules: module_paths(&found.functions),
+            site_region: column_of_rows(located, |row| edge(row.call).map_or(NONE, |edge| edge.edge.from.region)),
+            site_offset: column_of_rows(located, |row| edge(row.call).map_or(0, |edge| edge.edge.from.offset)),
+            entry_region: column_of_rows(located, |row| edge(row.call).map_or(NONE, |edge| edge.edge.to.region)),
+            entry_offset: column_of_rows(located, |row| edge(row.call).map_or(0, |edge| edge.edge.to.offset)),
+            run_node: column_of_rows(runs, |row| row.context),
+            run_region: column_of_rows(runs, |row| row.start.region),
+            run_offset: column_of_rows(runs, |row| row.start.offset),
+            run_instructions: column_of_rows(runs, |row| row.instructions),
+            run_count: column_of_rows(runs, |row| row.count),
             returned: counts.returned,
             unwound: counts.unwound,
             switched: counts.switched,

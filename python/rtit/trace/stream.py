@@ -700,7 +700,7 @@ class Stream:
         self._require_one_call_stack()
         decoder = self.native_decoder()
         with self._discard_decoder_on_error():
-            columns = decoder.call_tree(symbols.names(self.tid), is_whole, self.max_counters)
+            columns = decoder.call_tree(symbols.names(self.tid), is_whole, self.max_counters, 0)
         return call_tree_from_native(columns, self.tid)
 
     def _require_one_call_stack(self) -> None:

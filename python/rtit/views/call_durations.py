@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rtit.errors import UsageError
 from rtit.text_escaping import similar_names_hint
 from rtit.trace.tables.calls import CallEnd
+from rtit.views.call_tree import check_in_one_file, is_function, modules_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +94,8 @@ def measure_calls(
 ) -> CallDurations:
     """Return the durations of the calls of a function in the selected threads.
 
-    `slowest`: how many of the longest calls are kept. Raises UsageError if it was not called.
+    `slowest`: how many of the longest calls are kept. Raises UsageError if it was not called,
+    or if several files have a function of this name.
     """
     found = CallDurations(function)
     for calls in _iterate_calls(trace, function, where):
@@ -122,17 +124,22 @@ def find_median_call(
 
 
 def _iterate_calls(trace: Trace, function: str, where: Selection | None) -> Iterator[Calls]:
-    """Iterate over the calls of a function. Raises UsageError at the end if there are none."""
+    """Iterate over the calls of a function. Raises UsageError at the end if there are none, or if
+    several files have a function of this name.
+    """
     from rtit.trace.tables.selection import Selection
 
     names: set[str] = set()
+    modules: set[str] = set()
     was_called = False
     for batch in trace.calls(where):
         names.update(batch.functions)
-        calls = _calls_of(batch, function)
-        if len(calls):
+        rows = is_function(batch, function)
+        modules |= modules_of_rows(batch, rows)
+        if rows.any():
             was_called = True
-            yield calls
+            yield batch.select_rows(rows)
+    check_in_one_file(function, modules)
     if was_called:
         return
     # The function is shown with another of its names.
@@ -143,13 +150,6 @@ def _iterate_calls(trace: Trace, function: str, where: Selection | None) -> Iter
     if not was_called:
         hint = similar_names_hint(function, names)
         raise UsageError(f"no call of a function {function!r}{hint}")
-
-
-def _calls_of(batch: Calls, function: str) -> Calls:
-    import numpy as np
-
-    wanted = [number for number, name in enumerate(batch.functions) if name == function]
-    return batch.select_rows(np.isin(batch.function, np.asarray(wanted, np.uint32)))
 
 
 def _add_calls(found: CallDurations, calls: Calls, trace: Trace, slowest: int) -> None:

@@ -4,7 +4,9 @@ all selected threads, together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import UsageError
@@ -12,10 +14,16 @@ from rtit.text_escaping import escape_control_characters, similar_names_hint
 from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from rtit.trace import Trace
+    from rtit.trace.tables.call_tree import FunctionBatch
 
+_MODULE = 0xFFFF_FFFF
+"""Part of a function key that is the module."""
 _ROOT_NOTES = {
     RootKind.NEW_STACK: "new stack",
     RootKind.CALLER: "its caller is not in the trace",
@@ -56,6 +64,62 @@ class FunctionNode:
         self.total += total
 
 
+def function_labels(tree: CallTree) -> dict[int, str]:
+    """Return the name of each function, by `CallTree.function_keys`.
+
+    If functions of this name are in several files, the name of the file follows in parentheses.
+    """
+    import numpy as np
+
+    keys = np.unique(tree.function_keys()).tolist()
+    counts = Counter(key >> 32 for key in keys)
+    labels = {}
+    for key in keys:
+        label = tree.functions[key >> 32]
+        if counts[key >> 32] > 1:
+            label += f" ({PurePath(tree.modules[key & _MODULE]).name or 'unknown'})"
+        labels[key] = label
+    return labels
+
+
+def is_function(batch: FunctionBatch, name: str) -> NDArray[np.bool_]:
+    """Return a mask of the rows of a function. NAME@FILE names one of several files."""
+    import numpy as np
+
+    def rows_with(column: NDArray[Any], numbers: Iterable[int]) -> NDArray[np.bool_]:
+        return np.isin(column, np.asarray([*numbers], np.uint32))
+
+    def numbers_of(name: str) -> list[int]:
+        return [number for number, each in enumerate(batch.functions) if each == name]
+
+    columns = batch.columns()
+    found = rows_with(columns["function"], numbers_of(name))
+    if not found.any() and "@" in name:
+        bare, _, file = name.rpartition("@")
+        modules = enumerate(batch.modules)
+        files = [number for number, each in modules if file in (each, PurePath(each).name)]
+        found = rows_with(columns["function"], numbers_of(bare))
+        found &= rows_with(columns["module"], files)
+    return found
+
+
+def modules_of_rows(batch: FunctionBatch, rows: NDArray[np.bool_]) -> set[str]:
+    """Return the files of the functions of these rows."""
+    import numpy as np
+
+    return {batch.modules[number] for number in np.unique(batch.columns()["module"][rows])}
+
+
+def check_in_one_file(function: str, modules: Collection[str]) -> None:
+    """Raise UsageError if functions of this name are in several files."""
+    if len(modules) > 1:
+        first, *others = sorted(modules)
+        raise UsageError(
+            f"{function!r} is in several files: {', '.join([first, *others])}",
+            hint=f"name one of them: --function {function}@{PurePath(first).name}",
+        )
+
+
 def merge_functions(
     tree: CallTree, function: str | None = None, threads: Mapping[int, str] | None = None
 ) -> FunctionNode:
@@ -65,11 +129,13 @@ def merge_functions(
     each thread then has a node of its own. Raises UsageError if `function` was not called.
     """
     root = FunctionNode("")
-    wanted = None if function is None else _find_functions(tree, function)
+    wanted = None if function is None else _rows_of_function(tree, function).tolist()
     merged: list[FunctionNode | None] = []
     titles = threads or {}
-    for parent, number, kind, kind_of_root, _, _, calls, own, total, _, tid in zip(
-        *tree.column_lists(), strict=True
+    labels = function_labels(tree)
+    keys = tree.function_keys().tolist()
+    for row, (parent, _, kind, kind_of_root, _, _, calls, own, total, _, tid, _) in enumerate(
+        zip(*tree.column_lists(), strict=True)
     ):
         above = merged[parent] if parent >= 0 else None
         if above is None:
@@ -78,7 +144,7 @@ def merge_functions(
                 above = root if title is None else root.child(title)
                 if title is not None:
                     above.total += total
-            elif wanted is not None and number in wanted:
+            elif wanted is not None and wanted[row]:
                 above = root
             else:
                 merged.append(None)
@@ -86,7 +152,7 @@ def merge_functions(
             root.total += total
         elif kind == CallKind.SIGNAL:
             root.total += total
-        node = above.child(_node_name(tree.functions[number], kind, kind_of_root))
+        node = above.child(_node_name(labels[keys[row]], kind, kind_of_root))
         node.add(calls, own, total)
         merged.append(node)
     return root
@@ -98,27 +164,25 @@ def merge_callers(tree: CallTree, function: str) -> FunctionNode:
     The counts of each node are those of the function when it was called along this path;
     recursive calls belong to the outermost call. Raises UsageError if it was not called.
     """
-    wanted = _find_functions(tree, function)
-    parents, functions = tree.parent.tolist(), tree.function.tolist()
+    wanted = _rows_of_function(tree, function)
+    parents, keys = tree.parent.tolist(), tree.function_keys().tolist()
     kinds, roots = tree.kind.tolist(), tree.root.tolist()
+    labels = function_labels(tree)
     top = FunctionNode("")
-    node = top.child(function)
     # The outermost call of the function above each row, or the row itself.
     outermost: list[int] = []
-    for row, (parent, number) in enumerate(zip(parents, functions, strict=True)):
+    for row, (parent, is_wanted) in enumerate(zip(parents, wanted.tolist(), strict=True)):
         above = outermost[parent] if parent >= 0 else -1
-        outermost.append(row if above < 0 and number in wanted else above)
-    for row, number in enumerate(functions):
-        if number not in wanted:
-            continue
+        outermost.append(row if above < 0 and is_wanted else above)
+    for row in wanted.nonzero()[0].tolist():
         own = int(tree.self_instructions[row])
         calls, first = int(tree.calls[row]), outermost[row]
         total = int(tree.total_instructions[row]) if first == row else 0
         top.total += total
-        at, node = parents[first], top.child(function)
+        at, node = parents[first], top.child(labels[keys[row]])
         node.add(calls, own, total)
         while at >= 0:
-            node = node.child(_node_name(tree.functions[functions[at]], kinds[at], roots[at]))
+            node = node.child(_node_name(labels[keys[at]], kinds[at], roots[at]))
             node.add(calls, own, total)
             at = parents[at]
     return top
@@ -140,28 +204,41 @@ def find_called_function(tree: CallTree, function: str, trace: Trace) -> str:
     """Return the name that the tree has for a function: one symbol of several, with its version.
 
     `function` is a name in the tree, another symbol of the function, or NAME@FILE. Returns
-    `function` itself if the tree does not have it.
+    `function` itself if the tree does not have it. Raises UsageError if several files have it.
     """
-    if function in tree.functions:
+    import numpy as np
+
+    rows = is_function(tree, function)
+    if not rows.any():
+        rows = _is_entered_by_symbol(tree, function, trace)
+    check_in_one_file(function, modules_of_rows(tree, rows))
+    if not rows.any():
         return function
+    row = int(rows.argmax())
+    name = tree.functions[int(tree.function[row])]
+    files = np.unique(tree.module[tree.function == tree.function[row]])
+    return name if len(files) == 1 else f"{name}@{tree.modules[int(tree.module[row])]}"
+
+
+def _is_entered_by_symbol(tree: CallTree, function: str, trace: Trace) -> NDArray[np.bool_]:
     import numpy as np
 
     from rtit.trace.tables.selection import SelectedRanges, Selection
 
     pids = {pid for stream in trace.threads for pid in stream.space_pids}
     ranges = SelectedRanges(Selection(functions=(function,)), trace.images).in_processes(*pids)
+    found = np.zeros(len(tree), bool)
     for each in ranges or ():
-        entries = (tree.entry >= np.uint64(each.start)) & (tree.entry < np.uint64(each.end))
-        if entries.any():
-            return tree.functions[int(tree.function[entries][0])]
-    return function
+        found |= (tree.entry >= np.uint64(each.start)) & (tree.entry < np.uint64(each.end))
+    return found
 
 
-def _find_functions(tree: CallTree, function: str) -> set[int]:
-    found = {number for number, name in enumerate(tree.functions) if name == function}
-    if not found:
+def _rows_of_function(tree: CallTree, function: str) -> NDArray[np.bool_]:
+    found = is_function(tree, function)
+    if not found.any():
         hint = similar_names_hint(function, tree.functions)
         raise UsageError(f"no call of a function {function!r}{hint}")
+    check_in_one_file(function, modules_of_rows(tree, found))
     return found
 
 
@@ -221,6 +298,7 @@ def call_tree_json(tree: CallTree) -> dict[str, Any]:
         {
             "parent": node.parent if node.parent >= 0 else None,
             "function": node.function,
+            "module": node.module,
             "kind": node.kind.label,
             "root": node.root.label if node.kind == CallKind.ROOT else None,
             "call_site": node.call_site or None,

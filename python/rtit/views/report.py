@@ -200,8 +200,10 @@ def report_json(
     }
 
 
-def sorted_functions(tree: CallTree, key: str) -> list[tuple[str, FunctionTotals]]:
-    """Return the functions with the most instructions ("self" or "total") or "calls" first."""
+def sorted_functions(tree: CallTree, key: str) -> list[tuple[tuple[str, str], FunctionTotals]]:
+    """Return the functions with the most instructions ("self" or "total") or "calls" first, as
+    `CallTree.by_function` does.
+    """
     columns = {"self": "self_instructions", "total": "total_instructions", "calls": "calls"}
     column = columns[key]
     return sorted(tree.by_function().items(), key=lambda row: (-getattr(row[1], column), row[0]))
@@ -212,11 +214,12 @@ def function_calls_json(tree: CallTree, key: str) -> list[dict[str, Any]]:
     return [
         {
             "function": name,
+            "module": module,
             "calls": row.calls,
             "self": row.self_instructions,
             "total": row.total_instructions,
         }
-        for name, row in sorted_functions(tree, key)
+        for (name, module), row in sorted_functions(tree, key)
     ]
 
 

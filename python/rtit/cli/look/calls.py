@@ -46,7 +46,8 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--function",
         "NAME",
-        "Show only this function, and the functions that it called directly or indirectly",
+        "Show only this function, and the functions that it called directly or indirectly. If "
+        "several files have a function NAME, use NAME@FILE",
         dest="called_function",
     )
     options.add_flag_option(

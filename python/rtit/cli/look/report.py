@@ -176,13 +176,15 @@ def _print_functions(found: RecordingStatistics, top: int) -> None:
         output.print_line()
         output.print_line(f"{'instructions':>14} {'share':>7}  function")
     whole = found.instructions or 1
-    for (name, module), number in found.functions.most_common(top):
-        file = PurePath(module).name or "unknown"
-        output.print_line(
-            f"{number:14,} {number / whole:7.1%}  {f'{name} ({file})' if name else file}"
-        )
+    for function, number in found.functions.most_common(top):
+        output.print_line(f"{number:14,} {number / whole:7.1%}  {_function_and_file(*function)}")
     _print_number_of_omitted_rows(len(found.functions) - top, "functions")
     output.print_line()
+
+
+def _function_and_file(name: str, module: str) -> str:
+    file = PurePath(module).name or "unknown"
+    return f"{name} ({file})" if name else file
 
 
 def _print_missing_names(found: RecordingStatistics) -> None:
@@ -202,11 +204,11 @@ def _print_functions_of_tree(tree: CallTree, sort: str, top: int) -> None:
     output.print_line(
         f"{'self':>14} {'share':>6} {'total':>14} {'share':>6} {'calls':>12}  function"
     )
-    for name, row in functions[:top]:
+    for function, row in functions[:top]:
         output.print_line(
             f"{row.self_instructions:14,} {row.self_instructions / whole:6.1%} "
             f"{row.total_instructions:14,} {row.total_instructions / whole:6.1%} "
-            f"{row.calls:12,}  {name}"
+            f"{row.calls:12,}  {_function_and_file(*function)}"
         )
     _print_number_of_omitted_rows(len(functions) - top, "functions")
     output.print_line()

@@ -68,6 +68,7 @@ class CallNode(NamedTuple):
     total_instructions: int
     recursive: int
     tid: int
+    module: str
 
 
 class FunctionTotals(NamedTuple):
@@ -108,16 +109,19 @@ def _fields(statistics: StackStatistics) -> Iterator[int]:
 
 
 class FunctionBatch(Batch):
-    """Rows with a column `function`: an index in `functions`, the names."""
+    """Rows with the columns `function`, an index in `functions`, the names, and `module`, an index
+    in `modules`, the paths of the files of the functions as they were recorded.
+    """
 
     functions: Sequence[str] = ()
+    modules: Sequence[str] = ()
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """All columns of the batch; consumers of Arrow get the names of functions."""
-        names = tuple(self.functions) or LABELS_BY_BATCH
+        """All columns of the batch; consumers of Arrow get the names of functions and modules."""
+        texts = {"function": self.functions, "module": self.modules}
         return tuple(
-            (name, dtype, names if name == "function" else labels)
+            (name, dtype, tuple(texts[name]) or LABELS_BY_BATCH if name in texts else labels)
             for name, dtype, labels in super().fields
         )
 
@@ -139,6 +143,7 @@ class CallTree(FunctionBatch):
     * `self_instructions`: instructions of the function itself
     * `total_instructions`: also those of the functions it called, but for signal handlers
     * `recursive`: 1 if a caller has the same function, so that its total includes this one
+    * `module`: index in `modules`, the paths of the files of the functions as they were recorded
 
     The sum of `self_instructions` is the number of decoded instructions. PLT stubs are part of
     their callers. `statistics` says how the stacks were followed.
@@ -156,31 +161,42 @@ class CallTree(FunctionBatch):
     total_instructions: U64 = declare_column("u8")
     recursive: U8 = declare_column("u1")
     tid: I32 = declare_column("i4")
+    module: U32 = declare_column("u4", LABELS_BY_BATCH)
     statistics: StackStatistics = StackStatistics()
 
     def __iter__(self) -> Iterator[CallNode]:
-        for parent, function, kind, root, *rest in zip(*self.column_lists(), strict=True):
+        for parent, function, kind, root, *rest, module in zip(*self.column_lists(), strict=True):
             name = self.functions[function]
-            yield CallNode(parent, name, CallKind(kind), RootKind(root), *rest)
+            kinds = CallKind(kind), RootKind(root)
+            yield CallNode._make((parent, name, *kinds, *rest, self.modules[module]))
 
-    def by_function(self) -> dict[str, FunctionTotals]:
+    def by_function(self) -> dict[tuple[str, str], FunctionTotals]:
         """Return the calls and instructions of each function, over all paths and threads.
 
-        A recursive call counts in `calls` and `self_instructions`; in `total_instructions` it is
-        part of the outermost call.
+        The key is the name of the function and the path of its file. A recursive call counts in
+        `calls` and `self_instructions`; in `total_instructions` it is part of the outermost call.
         """
         import numpy as np
 
+        keys, which = np.unique(self.function_keys(), return_inverse=True)
+
         def sum_by_function(values: NDArray[Any]) -> list[int]:
-            found = np.zeros(len(self.functions), np.uint64)
-            np.add.at(found, self.function, values)
+            found = np.zeros(len(keys), np.uint64)
+            np.add.at(found, which, values)
             return found.tolist()
 
         outermost = np.where(self.recursive == 0, self.total_instructions, np.uint64(0))
         columns = map(sum_by_function, (self.calls, self.self_instructions, outermost))
-        present = np.isin(np.arange(len(self.functions)), self.function).tolist()
-        rows = zip(self.functions, present, *columns, strict=True)
-        return {name: FunctionTotals(*numbers) for name, is_present, *numbers in rows if is_present}
+        return {
+            (self.functions[key >> 32], self.modules[key & 0xFFFF_FFFF]): FunctionTotals(*numbers)
+            for key, *numbers in zip(keys.tolist(), *columns, strict=True)
+        }
+
+    def function_keys(self) -> NDArray[Any]:
+        """Return a number for each row that stands for its function and module."""
+        import numpy as np
+
+        return self.function.astype(np.uint64) << np.uint64(32) | self.module
 
     def children(self) -> list[list[int]]:
         """Return the rows of the callees of each row, and at the end those of the roots."""
@@ -216,8 +232,11 @@ def call_tree_from_native(columns: _core.CallTreeColumns, tid: int) -> CallTree:
         columns["total"],
         columns["recursive"],
         np.full(rows, tid, np.int32),
+        columns["module"],
     )
-    return tree.replace(functions=columns["functions"], statistics=statistics)
+    return tree.replace(
+        functions=columns["functions"], modules=columns["modules"], statistics=statistics
+    )
 
 
 def join_call_trees(trees: Iterable[CallTree]) -> CallTree:
@@ -225,17 +244,28 @@ def join_call_trees(trees: Iterable[CallTree]) -> CallTree:
     import numpy as np
 
     parts: list[CallTree] = []
-    numbers: dict[str, int] = {}
+    functions: dict[str, int] = {}
+    modules: dict[str, int] = {}
     statistics, rows = StackStatistics(), 0
+
+    def renumber(column: U32, texts: Sequence[str], numbers: dict[str, int]) -> U32:
+        joined = [numbers.setdefault(text, len(numbers)) for text in texts]
+        return np.asarray(joined, np.uint32)[column] if len(column) else column
+
     for tree in trees:
-        names = [numbers.setdefault(name, len(numbers)) for name in tree.functions]
-        function = np.asarray(names, np.uint32)[tree.function] if len(tree) else tree.function
-        parent = np.where(tree.parent < 0, -1, tree.parent + rows).astype(np.int32)
-        parts.append(tree.replace(parent=parent, function=function))
+        parts.append(
+            tree.replace(
+                parent=np.where(tree.parent < 0, -1, tree.parent + rows).astype(np.int32),
+                function=renumber(tree.function, tree.functions, functions),
+                module=renumber(tree.module, tree.modules, modules),
+            )
+        )
         statistics += tree.statistics
         rows += len(tree)
     columns = [
         np.concatenate([getattr(each, name) for each in parts]) if parts else np.empty(0, dtype)
         for name, dtype, _ in CallTree.FIELDS
     ]
-    return CallTree(*columns).replace(functions=list(numbers), statistics=statistics)
+    return CallTree(*columns).replace(
+        functions=list(functions), modules=list(modules), statistics=statistics
+    )

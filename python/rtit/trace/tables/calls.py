@@ -59,6 +59,7 @@ class Call(NamedTuple):
     total_instructions: int
     begin_time: int
     end_time: int
+    module: str
 
 
 class Calls(FunctionBatch):
@@ -80,6 +81,7 @@ class Calls(FunctionBatch):
     * `total_instructions`: also those of the functions it called. Signal handlers, and other stacks
       that ran meanwhile, do not count
     * `begin_time`, `end_time`: TSC estimates, lower bounds
+    * `module`: index in `modules`, the paths of the files of the functions as they were recorded
 
     The sum of `self_instructions` is the number of decoded instructions. A function that returns
     twice, such as getcontext, has a row for each return.
@@ -104,6 +106,7 @@ class Calls(FunctionBatch):
     total_instructions: U64 = declare_column("u8")
     begin_time: U64 = declare_column("u8")
     end_time: U64 = declare_column("u8")
+    module: U32 = declare_column("u4", LABELS_BY_BATCH)
 
     @classmethod
     def from_native(cls, columns: _core.CallColumns) -> Calls:
@@ -113,26 +116,28 @@ class Calls(FunctionBatch):
         parent = np.asarray(columns["parent"]).view(np.int64)
         native: dict[str, Any] = {**columns, "parent": parent}
         batch = cls(*(native[name] for name, _, _ in cls.FIELDS))
-        return batch.replace(functions=columns["functions"])
+        return batch.replace(functions=columns["functions"], modules=columns["modules"])
 
     def __iter__(self) -> Iterator[Call]:
-        for call, parent, stack, depth, function, kind, root, end, ambiguous, *rest in zip(
+        for call, parent, stack, depth, function, kind, root, end, ambiguous, *rest, module in zip(
             *self.column_lists(), strict=True
         ):
-            name = self.functions[function]
             kinds = CallKind(kind), RootKind(root), CallEnd(end)
-            yield Call(call, parent, stack, depth, name, *kinds, bool(ambiguous), *rest)
+            head = call, parent, stack, depth, self.functions[function], *kinds, bool(ambiguous)
+            yield Call._make((*head, *rest, self.modules[module]))
 
     @classmethod
     def concatenate(
         cls, batches: Iterator[Self], extra_columns: tuple[str, ...] = ()
     ) -> dict[str, NDArray[Any]]:
-        """Return the columns of all batches, concatenated; `function` has the names."""
+        """Return the columns of all batches, concatenated; `function` and `module` have texts."""
         import numpy as np
 
         def with_names() -> Iterator[Self]:
             for batch in batches:
-                names = np.asarray(batch.functions, object)
-                yield batch.replace(function=names[batch.function])
+                names, modules = (
+                    np.asarray(each, object) for each in (batch.functions, batch.modules)
+                )
+                yield batch.replace(function=names[batch.function], module=modules[batch.module])
 
         return super().concatenate(with_names(), extra_columns)
