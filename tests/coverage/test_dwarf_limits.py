@@ -97,12 +97,12 @@ def test_chunk_size_does_not_change_lines(
     words = ["coverage", "--format", "lcov", "-o", str(out), str(path)]
     assert main(words) == 0
     whole = out.read_bytes()
-    monkeypatch.setattr("rtit.profile.source_lines.MAX_LINES", LINES // 32)
+    monkeypatch.setattr("rtit.image.source_lines.MAX_LINES", LINES // 32)
     monkeypatch.setattr(source_coverage, "_LINES_AT_ONCE", 70)
     assert main(words) == 0
     assert out.read_bytes() == whole
     # each part goes over all tables: there are 32 at most
-    monkeypatch.setattr("rtit.profile.source_lines.MAX_LINES", LINES // 33)
+    monkeypatch.setattr("rtit.image.source_lines.MAX_LINES", LINES // 33)
     capsys.readouterr()
     assert main(words) == 3
     assert "its DWARF has more lines than rtit reads" in capsys.readouterr().err

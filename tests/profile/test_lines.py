@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rtit.image import FileSymbols
-from rtit.profile.source_lines import address_windows, line_ranges, source_lines_at
+from rtit.image.source_lines import address_windows, line_ranges, source_lines_at
 from support.limits import assert_peak_memory
 from support.oversized_elf import TEXT, build_dwarf_elf, build_large_elf
 

@@ -13,14 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.profile.source_lines import (
-    TOO_MANY_LINES,
-    FunctionIndex,
-    InlinedCalls,
-    LineRanges,
-    address_windows,
-    line_ranges,
-)
+from rtit.image.inlined_calls import FunctionIndex, InlinedCalls
+from rtit.image.source_lines import TOO_MANY_LINES, LineRanges, address_windows, line_ranges
 from rtit.profile.tables import iterate_rows
 
 if TYPE_CHECKING:

@@ -199,7 +199,7 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
         f"{names or 'no file'}{more} ]",
         to=sys.stderr,
     )
-    from rtit.profile.source_lines import TOO_MANY_LINES
+    from rtit.image.source_lines import TOO_MANY_LINES
 
     for each in binaries:
         if not each.symbols.has_names:

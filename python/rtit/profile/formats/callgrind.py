@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtit.image.inlined_calls import FunctionIndex
+from rtit.image.source_lines import source_lines_at
 from rtit.profile.calls import CodeLocation
-from rtit.profile.source_lines import FunctionIndex, source_lines_at
 from rtit.profile.tables import NO_BINARY, find_sorted, iterate_rows, taken_branches
 from rtit.text_escaping import escape_control_characters
 from rtit.trace import End

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtit.image.inlined_calls import Frame, FunctionIndex, InlinedCalls
+from rtit.image.source_lines import source_lines_at
 from rtit.profile.calls import CodeLocation, ContextRuns
-from rtit.profile.source_lines import Frame, FunctionIndex, InlinedCalls, source_lines_at
 from rtit.profile.tables import NO_BINARY, find_sorted, iterate_rows
 from rtit.text_escaping import name_to_text
 

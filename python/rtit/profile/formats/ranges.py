@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtit.profile.source_lines import FunctionIndex
+from rtit.image.inlined_calls import FunctionIndex
 from rtit.profile.tables import ExecutedRanges, load_address, taken_branches
 
 if TYPE_CHECKING:
