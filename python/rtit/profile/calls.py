@@ -18,6 +18,7 @@ from rtit.image import KERNEL_START, has_file
 from rtit.image.mappings import FOREVER
 from rtit.profile.builder import Function, unmapped_function_at
 from rtit.profile.tables import NO_BINARY
+from rtit.trace.tables.context_runs import ContextRuns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,25 +28,6 @@ if TYPE_CHECKING:
 
 NO_INDEX = (1 << 64) - 1
 """Stands for no value in columns of native code."""
-
-
-class ContextRuns(NamedTuple):
-    """How often consecutive instructions ran in a context.
-
-    Columns: context, binary (NO_BINARY for none), offset of the first instruction, number of
-    instructions, and count.
-    """
-
-    context: Any
-    binary: Any
-    offset: Any
-    instructions: Any
-    count: Any
-
-    @classmethod
-    def empty(cls) -> ContextRuns:
-        """Return no runs."""
-        return cls(*(np.empty(0, kind) for kind in ("i8", "i4", "u8", "u4", "u8")))
 
 
 class CallContexts:

@@ -26,9 +26,15 @@ import numpy as np
 
 from rtit.image.inlined_calls import Frame, FunctionIndex, InlinedCalls
 from rtit.image.source_lines import source_lines_at
-from rtit.profile.calls import CodeLocation, ContextRuns
-from rtit.profile.tables import NO_BINARY, find_sorted, iterate_rows
+from rtit.profile.calls import CodeLocation
+from rtit.profile.tables import NO_BINARY, iterate_rows
 from rtit.text_escaping import name_to_text
+from rtit.trace.tables.context_runs import (
+    ContextRuns,
+    add_up_by_context,
+    instructions_of_runs,
+    runs_of_binary,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,10 +152,6 @@ def _encode_sample(stack: bytes, instructions: int) -> bytes:
     return _message_field(2, _message_field(1, stack) + _message_field(2, values))
 
 
-_ROWS_AT_ONCE = 1 << 18
-"""Instructions of runs that are added up at a time."""
-
-
 class _LinesOfContexts:
     """The instructions of each context by line.
 
@@ -165,17 +167,10 @@ class _LinesOfContexts:
         parts = [np.empty((3, 0), np.int64)]
         for number, code in locations.codes.items():
             owner = np.where(binary == number, code.find_functions(offset), -1)
-            of_binary = np.flatnonzero(runs.binary == number)
-            sizes = np.cumsum(runs.instructions[of_binary])
-            begin = 0
-            while begin < len(of_binary):
-                read = int(sizes[begin - 1]) if begin else 0
-                end = max(int(np.searchsorted(sizes, read + _ROWS_AT_ONCE)), begin + 1)
-                rows = of_binary[begin:end]
-                part = code.lines_of_runs(ContextRuns(*(each[rows] for each in runs)), owner)
+            for some in runs_of_binary(runs, number):
+                part = code.lines_of_runs(some, owner)
                 part[1] += locations.first_lines[number]
                 parts.append(part)
-                begin = end
         context, line, count = np.concatenate(parts, axis=1)
         np.subtract.at(own, context, count)
         # undone calls have runs, but no instructions of their own
@@ -249,30 +244,11 @@ class _BinaryCode:
         the context is left out.
         """
         binary = self.binary
-        first = find_sorted(binary.offset, runs.offset)
-        size = np.where(first >= 0, runs.instructions, 0).astype(np.int64)
-        ends = np.cumsum(size)
-        run = np.repeat(np.arange(len(size)), size)
-        row = first[run] + np.arange(len(run)) - (ends - size)[run]
-        inside = row < len(binary.offset)
-        # instructions of a run follow each other
-        inside[1:] &= (run[1:] != run[:-1]) | (
-            binary.offset[row[1:] % len(binary.offset)]
-            == (binary.offset + binary.length)[row[:-1] % len(binary.offset)]
-        )
-        run, row = run[inside], row[inside]
+        run, row = instructions_of_runs(runs, binary.offset, binary.length)
         context = runs.context[run]
         own = (self._owner[row] == owner_of_context[context]) & (self._owner[row] >= 0)
-        context = context[own]
         line = self._line_number[row[own]].astype(np.int64)
-        count = runs.count[run[own]].astype(np.int64)
-        order = np.lexsort((line, context))
-        context, line, count = context[order], line[order], count[order]
-        begins = np.ones(len(context), bool)
-        begins[1:] = (context[1:] != context[:-1]) | (line[1:] != line[:-1])
-        at = np.flatnonzero(begins)
-        sums = np.add.reduceat(count, at) if len(at) else count
-        return np.stack([context[at], line[at], sums])
+        return add_up_by_context(context[own], line, runs.count[run[own]])
 
     def frames_at(self, offset: int) -> list[Frame]:
         """Return the functions at an offset, the innermost first; none if no function is known."""
