@@ -80,11 +80,12 @@ def test_paths_of_calls_equal_the_log_of_the_program(source: str, backend: str) 
     assert found == expected
 
 
+@pytest.mark.parametrize("inlines", [False, True])
 @pytest.mark.parametrize("source", PROGRAMS)
-def test_calls_in_the_tree_add_up_to_all_instructions(source: str) -> None:
+def test_calls_in_the_tree_add_up_to_all_instructions(source: str, inlines: bool) -> None:
     path, _ = recorded(source, "qemu")
     with Trace(path) as trace:
-        tree = trace.call_tree()
+        tree = trace.call_tree(inlines=inlines)
         assert tree.self_instructions.sum() == decoded_instructions(trace)
         is_root, is_signal = tree.kind == CallKind.ROOT, tree.kind == CallKind.SIGNAL
         total = int(tree.total_instructions[is_root | is_signal].sum())
@@ -93,11 +94,12 @@ def test_calls_in_the_tree_add_up_to_all_instructions(source: str) -> None:
         assert ((tree.parent < 0) == is_root).all()
 
 
+@pytest.mark.parametrize("inlines", [False, True])
 @pytest.mark.parametrize("source", PROGRAMS)
-def test_total_of_a_function_counts_each_instruction_once(source: str) -> None:
+def test_total_of_a_function_counts_each_instruction_once(source: str, inlines: bool) -> None:
     path, _ = recorded(source, "qemu")
     with Trace(path) as trace:
-        tree = trace.call_tree()
+        tree = trace.call_tree(inlines=inlines)
     nodes = list(tree)
     expected: Counter[tuple[str, str]] = Counter()
     for node in nodes:

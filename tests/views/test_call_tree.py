@@ -40,7 +40,7 @@ def make_tree(rows: Sequence[Row], tid: int = 7, root: RootKind = RootKind.START
         *(np.array(column, np.uint64) for column in columns[3:]),
         np.zeros(len(rows), np.uint8),
         np.full(len(rows), tid, np.int32),
-        np.zeros(len(rows), np.uint32),
+        *np.zeros((2, len(rows)), np.uint32),
     )
     return tree.replace(functions=names, modules=["/bin/program"])
 
@@ -201,6 +201,7 @@ def test_json_has_null_for_what_a_node_does_not_have() -> None:
         "root": "start",
         "call_site": None,
         "entry": 0,
+        "file": None,
         "calls": 1,
         "self": 10,
         "total": 10,

@@ -51,6 +51,16 @@ class InlinedCalls:
         self._first_file = memoryview(found["first_file"])
         self._first_line = memoryview(found["first_line"])
 
+    @property
+    def parents(self) -> NDArray[np.uint32]:
+        """The call that each call is in, which has a smaller number; 2**32-1 for none."""
+        return np.asarray(self._parent)
+
+    def name_and_file(self, call: int) -> tuple[str, str]:
+        """Return the symbol of the function of a call, and its source file; "" if unknown."""
+        function = self._function[call]
+        return self._names[function], self._file(self._first_file[function])
+
     def frames(self, call: int, file: str, line: int) -> tuple[list[Frame], str, int]:
         """Return the inlined functions at a line in the code of a call, the innermost first, then
         file and line of the outermost call.

@@ -689,8 +689,11 @@ class Stream:
 
         return build_tables.filtered_table(Calls, batches, self._row_filter(where))
 
-    def call_tree(self, symbols: Symbols, *, is_whole: bool = True) -> CallTree:
+    def call_tree(
+        self, symbols: Symbols, *, is_whole: bool = True, inlines: bool = False
+    ) -> CallTree:
         """Return the call tree of the thread. `is_whole`: the stream begins with the thread.
+        `inlines`: with nodes for inlined functions, which DWARF names.
 
         Raises UnsupportedError for a CPU whose kernel code was traced: its calls are those of all
         threads.
@@ -699,9 +702,17 @@ class Stream:
 
         self._require_one_call_stack()
         decoder = self.native_decoder()
+        max_runs = self.max_counters if inlines else 0
         with self._discard_decoder_on_error():
-            columns = decoder.call_tree(symbols.names(self.tid), is_whole, self.max_counters, 0)
-        return call_tree_from_native(columns, self.tid)
+            columns = decoder.call_tree(
+                symbols.names(self.tid), is_whole, self.max_counters, max_runs
+            )
+        tree = call_tree_from_native(columns, self.tid)
+        if not inlines or self.images is None:
+            return tree
+        from rtit.trace.tables.inlined_frames import add_inlined_frames
+
+        return add_inlined_frames(tree, columns, self.images, self.tid)
 
     def _require_one_call_stack(self) -> None:
         if self.needs_extraction:

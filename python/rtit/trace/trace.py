@@ -325,10 +325,11 @@ class Trace:
         )
         return _select_matching_streams(where, streams)
 
-    def call_tree(self, where: Selection | None = None) -> CallTree:
+    def call_tree(self, where: Selection | None = None, *, inlines: bool = False) -> CallTree:
         """Return who called whom: the call trees of the selected threads, side by side.
 
-        `where` selects threads; instructions of a thread are not selected. Raises UsageError if
+        `where` selects threads; instructions of a thread are not selected. `inlines`: inlined
+        functions have nodes, too, if the files have DWARF; this takes longer. Raises UsageError if
         `where` selects by time or address, UnsupportedError for CPUs whose kernel was traced.
         """
         from rtit.trace.tables.call_tree import join_call_trees
@@ -338,7 +339,7 @@ class Trace:
         ):
             raise UsageError("a call tree has whole threads: select by thread, process or name")
         return join_call_trees(
-            stream.call_tree(self.symbols, is_whole=not self.is_snapshot)
+            stream.call_tree(self.symbols, is_whole=not self.is_snapshot, inlines=inlines)
             for stream in self.by_thread(where, always_split=True)
         )
 

@@ -34,19 +34,22 @@ _CALL_NOTES = {
     CallKind.SIGNAL: "signal",
     CallKind.INJECTED: "injected",
     CallKind.UNTRACED: "called by untraced code",
+    CallKind.INLINED: "inlined",
 }
 
 
 class FunctionNode:
     """Calls of a function with the same callers.
 
-    `total` includes the instructions of callees, but not those of signal handlers.
+    `total` includes the instructions of callees, but not those of signal handlers. `is_inlined`:
+    the calls were inlined, and are not counted in `calls`. `file`: source of an inlined function.
     """
 
-    __slots__ = ("calls", "children", "name", "own", "total")
+    __slots__ = ("calls", "children", "file", "is_inlined", "name", "own", "total")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.file, self.is_inlined = "", False
         self.calls = self.own = self.total = 0
         self.children: dict[str, FunctionNode] = {}
 
@@ -134,8 +137,9 @@ def merge_functions(
     titles = threads or {}
     labels = function_labels(tree)
     keys = tree.function_keys().tolist()
-    for row, (parent, _, kind, kind_of_root, _, _, calls, own, total, _, tid, _) in enumerate(
-        zip(*tree.column_lists(), strict=True)
+    rows = zip(*tree.column_lists(), strict=True)
+    for row, (parent, _, kind, kind_of_root, _, _, calls, own, total, _, tid, _, file) in enumerate(
+        rows
     ):
         above = merged[parent] if parent >= 0 else None
         if above is None:
@@ -154,6 +158,8 @@ def merge_functions(
             root.total += total
         node = above.child(_node_name(labels[keys[row]], kind, kind_of_root))
         node.add(calls, own, total)
+        if kind == CallKind.INLINED:
+            node.is_inlined, node.file = True, tree.files[file]
         merged.append(node)
     return root
 
@@ -166,7 +172,7 @@ def merge_callers(tree: CallTree, function: str) -> FunctionNode:
     """
     wanted = _rows_of_function(tree, function)
     parents, keys = tree.parent.tolist(), tree.function_keys().tolist()
-    kinds, roots = tree.kind.tolist(), tree.root.tolist()
+    kinds, roots, files = tree.kind.tolist(), tree.root.tolist(), tree.file.tolist()
     labels = function_labels(tree)
     top = FunctionNode("")
     # The outermost call of the function above each row, or the row itself.
@@ -181,9 +187,11 @@ def merge_callers(tree: CallTree, function: str) -> FunctionNode:
         top.total += total
         at, node = parents[first], top.child(labels[keys[row]])
         node.add(calls, own, total)
+        node.file, node.is_inlined = tree.files[files[row]], kinds[row] == CallKind.INLINED
         while at >= 0:
             node = node.child(_node_name(labels[keys[at]], kinds[at], roots[at]))
             node.add(calls, own, total)
+            node.file, node.is_inlined = tree.files[files[at]], kinds[row] == CallKind.INLINED
             at = parents[at]
     return top
 
@@ -302,8 +310,9 @@ def call_tree_json(tree: CallTree) -> dict[str, Any]:
             "kind": node.kind.label,
             "root": node.root.label if node.kind == CallKind.ROOT else None,
             "call_site": node.call_site or None,
-            "entry": node.entry,
-            "calls": node.calls,
+            "entry": node.entry if node.kind != CallKind.INLINED else None,
+            "file": node.file or None,
+            "calls": node.calls if node.kind != CallKind.INLINED else None,
             "self": node.self_instructions,
             "total": node.total_instructions,
             "tid": node.tid,

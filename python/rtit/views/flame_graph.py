@@ -172,17 +172,21 @@ def _frame_element(
     node = frame.node
     name = (_printable(node.name) or "[unknown]") if frame.depth else "all"
     facts = f"{_count(frame.total, 'instruction')} ({frame.total / whole:.2%})"
-    if node.calls and shows_self:
+    is_function = node.calls > 0 or node.is_inlined
+    if is_function and shows_self:
         facts += f", self {node.own:,}"
     if node.calls:
         facts += f", {_count(node.calls, 'call')}"
+    if node.file:
+        facts += f"\n{_printable(node.file)}"
     label = _shorten(name, int((width - 6) / _CHARACTER))
     text = f'\n<text x="3" y="13">{escape(label)}</text>' if label else ""
+    title = escape(f"{name}\n{facts}")
     # an element <svg> clips its label, whatever font there is
     return (
         f'<svg data-d="{frame.depth}" data-n="{frame.total}" x="{_decimal(x)}" y="{y}" '
-        f'width="{_decimal(width)}" height="{_ROW - 1}"><title>{escape(name)}\n{facts}</title>\n'
-        f'<rect width="100%" height="100%" fill="{_colour(name, is_function=node.calls > 0)}"/>'
+        f'width="{_decimal(width)}" height="{_ROW - 1}"><title>{title}</title>\n'
+        f'<rect width="100%" height="100%" fill="{_colour(name, is_function=is_function)}"/>'
         f"{text}</svg>"
     )
 

@@ -27,7 +27,7 @@ def speedscope_json(profiles: Mapping[str, FunctionNode], name: str) -> dict[str
 
     A profile has the callees of its node, the largest first: not in the order of the run.
     """
-    frames: dict[str, int] = {}
+    frames: dict[tuple[str, str], int] = {}
     found = [_tree_profile(title, node, frames) for title, node in profiles.items()]
     return {**_file_fields(name, frames), "profiles": found}
 
@@ -38,7 +38,8 @@ def speedscope_timeline(timeline: Timeline, trace: Trace, name: str) -> Iterator
     Values are instructions or, on a time axis, nanoseconds of the recording's clock.
     """
     name += f" ({timeline.note})" if timeline.note else ""
-    yield json.dumps(_file_fields(name, timeline.names)).encode()[:-1] + b',"profiles":['
+    fields = _file_fields(name, ((each, "") for each in timeline.names))
+    yield json.dumps(fields).encode()[:-1] + b',"profiles":['
     has_nanoseconds = timeline.with_time and trace.clock is not None
     titles = {each.tid: each.title for each in trace.threads}
     separator = b""
@@ -70,13 +71,18 @@ def _track_events(track: Track) -> Iterator[bytes]:
         separator = ","
 
 
-def _file_fields(name: str, frames: Iterable[str]) -> dict[str, Any]:
+def _file_fields(name: str, frames: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the fields of a file. `frames`: functions, and the source files of inlined ones."""
     return {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": escape_control_characters(name),
         "exporter": "rtit",
         "activeProfileIndex": 0,
-        "shared": {"frames": [{"name": each} for each in frames]},
+        "shared": {
+            "frames": [
+                {"name": name, "file": file} if file else {"name": name} for name, file in frames
+            ]
+        },
     }
 
 
@@ -90,7 +96,9 @@ def _profile_fields(title: str, unit: str, start: int, end: int) -> dict[str, An
     }
 
 
-def _tree_profile(title: str, root: FunctionNode, frames: dict[str, int]) -> dict[str, Any]:
+def _tree_profile(
+    title: str, root: FunctionNode, frames: dict[tuple[str, str], int]
+) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     at = 0
     # Functions to enter, and numbers of frames to leave.
@@ -101,7 +109,7 @@ def _tree_profile(title: str, root: FunctionNode, frames: dict[str, int]) -> dic
             events.append({"type": "C", "frame": node, "at": at})
             continue
         name = escape_control_characters(node.name) or "[unknown]"
-        frame = frames.setdefault(name, len(frames))
+        frame = frames.setdefault((name, escape_control_characters(node.file)), len(frames))
         events.append({"type": "O", "frame": frame, "at": at})
         at += node.own
         pending += [frame, *callees_by_total(node)]

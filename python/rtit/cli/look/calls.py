@@ -27,6 +27,7 @@ _EPILOG = """Examples:
   rtit calls --function main --max-depth 3
   rtit calls --function malloc --callers
   rtit calls --function malloc --durations
+  rtit calls --inlines
   rtit calls --flamegraph -o calls.svg
 """
 _MIN_SHARE = 0.01
@@ -45,9 +46,9 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_value_option(
         group,
         "--function",
-        "NAME",
-        "Show only this function, and the functions that it called directly or indirectly. If "
-        "several files have a function NAME, use NAME@FILE",
+        "NAME[@FILE]",
+        "Show only the function NAME (in FILE), and the functions that it called directly or "
+        "indirectly",
         dest="called_function",
     )
     options.add_flag_option(
@@ -61,6 +62,11 @@ def add_arguments(parser: CommandParser) -> None:
         "--durations",
         "Show how many instructions each call of the function named by --function executed, list "
         "the longest calls, and compare the longest call with a call of median duration",
+    )
+    options.add_flag_option(
+        group,
+        "--inlines",
+        "Show inlined functions, too, if the files have debug information (DWARF)",
     )
     options.add_value_option(
         group,
@@ -107,6 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
     others = ("callers", "flamegraph", "folded", "speedscope")
     if arguments.durations and any(getattr(arguments, each) for each in others):
         raise UsageError("--durations goes with --json, but with no other form of output")
+    if arguments.durations and arguments.inlines:
+        raise UsageError("--durations measures calls: inlined functions are not called")
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
         streams = trace.by_thread(where, always_split=True)
@@ -117,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
             code = gaps.print_all_gaps(streams)
             _print_durations(trace, where, found, arguments)
             return code
-        tree = trace.call_tree(where)
+        tree = trace.call_tree(where, inlines=arguments.inlines)
         if arguments.called_function is not None:
             arguments.called_function = find_called_function(tree, arguments.called_function, trace)
         titles = {each.tid: each.title for each in streams}
@@ -237,8 +245,9 @@ def _tree_lines(root: FunctionNode, share: float, max_depth: int) -> Iterator[st
     for depth, node, left_out in walk_tree(root, root.total * share, max_depth):
         more = f"  (+{left_out:,})" if left_out else ""
         level = f"[{depth}] " if depth > _MAX_INDENT else ""
+        calls = f"{node.calls:,}" if node.calls or not node.is_inlined else "-"
         yield (
-            f"{node.total:14,} {node.total / whole:6.1%} {node.own:14,} {node.calls:10,}  "
+            f"{node.total:14,} {node.total / whole:6.1%} {node.own:14,} {calls:>10}  "
             f"{'  ' * min(depth, _MAX_INDENT)}{level}{node.name}{more}"
         )
 

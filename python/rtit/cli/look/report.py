@@ -13,6 +13,7 @@ from rtit.cli import options, output
 from rtit.cli.incomplete import AMBIGUOUS, EXIT_CODE
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
+from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from rtit.trace import Call, CallTree, Trace
@@ -60,6 +61,12 @@ def add_arguments(parser: CommandParser) -> None:
         "own instructions (self), the instructions including callees (total), and how often the "
         "function was called (calls). The report then takes about three times as long",
     )
+    options.add_flag_option(
+        group,
+        "--inlines",
+        "With --sort: count the instructions of inlined functions for these functions, not for "
+        "their callers",
+    )
     options.add_json_option(group, "Print one JSON object")
     options.add_stream_options(parser)
     options.add_common_reading_options(parser, jobs=options.MANY_JOBS)
@@ -71,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.views.statistics import compute_statistics
     from rtit.views.trace_tail import find_crashes
 
+    if arguments.inlines and arguments.sort is None:
+        raise UsageError("--inlines needs --sort")
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
         streams = trace.select(where)
@@ -78,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             found = compute_statistics(trace, streams, None if arguments.json else _MOST)
         faults = find_crashes(trace, streams)
         roots = process_tree(trace, found.streams)
-        tree = None if arguments.sort is None else trace.call_tree(where)
+        tree = None if arguments.sort is None else trace.call_tree(where, inlines=arguments.inlines)
         if arguments.json:
             from rtit.views.report import function_calls_json, report_json
 

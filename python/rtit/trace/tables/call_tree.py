@@ -36,6 +36,8 @@ class CallKind(LabelledNumber):
     """A call that a signal handler put into the interrupted code, as Go preempts goroutines."""
     UNTRACED = 5
     """Code outside of the filters called into traced code."""
+    INLINED = 6
+    """No call: the compiler put the function into its caller."""
 
 
 class RootKind(LabelledNumber):
@@ -69,6 +71,7 @@ class CallNode(NamedTuple):
     recursive: int
     tid: int
     module: str
+    file: str
 
 
 class FunctionTotals(NamedTuple):
@@ -115,11 +118,12 @@ class FunctionBatch(Batch):
 
     functions: Sequence[str] = ()
     modules: Sequence[str] = ()
+    files: Sequence[str] = ("",)
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """All columns of the batch; consumers of Arrow get the names of functions and modules."""
-        texts = {"function": self.functions, "module": self.modules}
+        """All columns of the batch; consumers of Arrow get texts in place of indexes."""
+        texts = {"function": self.functions, "module": self.modules, "file": self.files}
         return tuple(
             (name, dtype, tuple(texts[name]) or LABELS_BY_BATCH if name in texts else labels)
             for name, dtype, labels in super().fields
@@ -144,9 +148,11 @@ class CallTree(FunctionBatch):
     * `total_instructions`: also those of the functions it called, but for signal handlers
     * `recursive`: 1 if a caller has the same function, so that its total includes this one
     * `module`: index in `modules`, the paths of the files of the functions as they were recorded
+    * `file`: index in `files`: the source files of inlined functions, "" for others
 
-    The sum of `self_instructions` is the number of decoded instructions. PLT stubs are part of
-    their callers. `statistics` says how the stacks were followed.
+    An inlined function (`INLINED`) has no `call_site` and no `entry`, and 0 `calls`. The sum of
+    `self_instructions` is the number of decoded instructions. PLT stubs are part of their callers.
+    `statistics` says how the stacks were followed.
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = None
@@ -162,13 +168,18 @@ class CallTree(FunctionBatch):
     recursive: U8 = declare_column("u1")
     tid: I32 = declare_column("i4")
     module: U32 = declare_column("u4", LABELS_BY_BATCH)
+    file: U32 = declare_column("u4", LABELS_BY_BATCH)
     statistics: StackStatistics = StackStatistics()
 
     def __iter__(self) -> Iterator[CallNode]:
-        for parent, function, kind, root, *rest, module in zip(*self.column_lists(), strict=True):
+        for parent, function, kind, root, *rest, module, file in zip(
+            *self.column_lists(), strict=True
+        ):
             name = self.functions[function]
             kinds = CallKind(kind), RootKind(root)
-            yield CallNode._make((parent, name, *kinds, *rest, self.modules[module]))
+            yield CallNode._make(
+                (parent, name, *kinds, *rest, self.modules[module], self.files[file])
+            )
 
     def by_function(self) -> dict[tuple[str, str], FunctionTotals]:
         """Return the calls and instructions of each function, over all paths and threads.
@@ -233,6 +244,7 @@ def call_tree_from_native(columns: _core.CallTreeColumns, tid: int) -> CallTree:
         columns["recursive"],
         np.full(rows, tid, np.int32),
         columns["module"],
+        np.zeros(rows, np.uint32),
     )
     return tree.replace(
         functions=columns["functions"], modules=columns["modules"], statistics=statistics
@@ -246,6 +258,7 @@ def join_call_trees(trees: Iterable[CallTree]) -> CallTree:
     parts: list[CallTree] = []
     functions: dict[str, int] = {}
     modules: dict[str, int] = {}
+    files = {"": 0}
     statistics, rows = StackStatistics(), 0
 
     def renumber(column: U32, texts: Sequence[str], numbers: dict[str, int]) -> U32:
@@ -258,6 +271,7 @@ def join_call_trees(trees: Iterable[CallTree]) -> CallTree:
                 parent=np.where(tree.parent < 0, -1, tree.parent + rows).astype(np.int32),
                 function=renumber(tree.function, tree.functions, functions),
                 module=renumber(tree.module, tree.modules, modules),
+                file=renumber(tree.file, tree.files, files),
             )
         )
         statistics += tree.statistics
@@ -267,5 +281,5 @@ def join_call_trees(trees: Iterable[CallTree]) -> CallTree:
         for name, dtype, _ in CallTree.FIELDS
     ]
     return CallTree(*columns).replace(
-        functions=list(functions), modules=list(modules), statistics=statistics
+        functions=list(functions), modules=list(modules), files=list(files), statistics=statistics
     )
