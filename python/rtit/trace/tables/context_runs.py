@@ -69,15 +69,15 @@ def instructions_of_runs(
 
 
 def add_up_by_context(
-    context: NDArray[np.int64], place: NDArray[np.int64], count: NDArray[np.uint64]
+    context: NDArray[np.int64], key: NDArray[np.int64], count: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the sums of counts of equal context and place: columns context, place and sum, sorted
+    """Return the sums of counts of equal context and key: columns context, key and sum, sorted
     by the first two.
     """
-    order = np.lexsort((place, context))
-    context, place, summands = context[order], place[order], count[order].astype(np.int64)
+    order = np.lexsort((key, context))
+    context, key, summands = context[order], key[order], count[order].astype(np.int64)
     begins = np.ones(len(context), bool)
-    begins[1:] = (context[1:] != context[:-1]) | (place[1:] != place[:-1])
+    begins[1:] = (context[1:] != context[:-1]) | (key[1:] != key[:-1])
     at = np.flatnonzero(begins)
     sums = np.add.reduceat(summands, at) if len(at) else summands
-    return np.stack([context[at], place[at], sums])
+    return np.stack([context[at], key[at], sums])

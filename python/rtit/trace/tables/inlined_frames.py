@@ -96,7 +96,7 @@ class _InlinedCallsOfNodes:
     ) -> None:
         """`entries` and `sites`: file and offset of the entry and the call of each node."""
         self._tree, self._runs, self._entries, self._sites = tree, runs, entries, sites
-        self._sums = [np.empty((3, 0), np.int64)]
+        self._instruction_sums = [np.empty((3, 0), np.int64)]
         """Node, inlined call, and instructions."""
         self._call_of_site = np.full(len(tree), -1)
         """The inlined call from which each node was called; -1 for none."""
@@ -138,7 +138,9 @@ class _InlinedCallsOfNodes:
             node = runs.context[run]
             kept = (call_at[row] >= 0) & (owner_at[row] == owner[node]) & (owner_at[row] >= 0)
             call = base + call_at[row[kept]]
-            self._sums.append(add_up_by_context(node[kept], call, runs.count[run[kept]]))
+            self._instruction_sums.append(
+                add_up_by_context(node[kept], call, runs.count[run[kept]])
+            )
 
         above = inlined.parents.astype(np.int64)
         self._parents = np.append(self._parents, np.where(above == _NONE, -1, base + above))
@@ -157,7 +159,7 @@ class _InlinedCallsOfNodes:
     def tree_with_calls(self) -> CallTree:
         """Return the tree with a node for each inlined call of a node."""
         tree = self._tree
-        node, call, count = np.concatenate(self._sums, axis=1)
+        node, call, count = np.concatenate(self._instruction_sums, axis=1)
         moved = np.zeros(len(tree), np.int64)
         np.add.at(moved, node, count)
         # undone calls have runs, but no instructions of their own
@@ -168,9 +170,9 @@ class _InlinedCallsOfNodes:
         called = self._call_of_site >= 0
         from_sites = _key(tree.parent[called].astype(np.int64), self._call_of_site[called])
         with_code = _key(node, call)
-        keys = np.unique(np.concatenate([with_code, from_sites, _key(np.arange(len(tree)), -1)]))
-        while len(outer := np.setdiff1d(self._outer_keys(keys), keys)):
-            keys = np.union1d(keys, outer)
+        keys = _sort_keys(with_code, from_sites, _key(np.arange(len(tree)), -1))
+        while len(more := _sort_keys(keys, self._outer_keys(keys))) > len(keys):
+            keys = more
         node, call = keys >> 32, (keys & _NONE) - 1
         is_inlined = call >= 0
 
@@ -211,6 +213,12 @@ class _InlinedCallsOfNodes:
 def _key(node: Any, call: Any) -> I64:
     key: I64 = node << 32 | (call + 1)
     return key
+
+
+def _sort_keys(*keys: I64) -> I64:
+    """Return the distinct keys, sorted. `np.unique` hashes, which is slow for such numbers."""
+    found = np.sort(np.concatenate(keys))
+    return found[np.append(True, found[1:] != found[:-1])] if len(found) else found
 
 
 def _with_totals(tree: CallTree) -> CallTree:
