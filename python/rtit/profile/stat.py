@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rtit.errors import InputError
+from rtit.errors import InputError, UsageError
 from rtit.text_escaping import name_to_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Stat:
 
     `counts` has instructions, kinds of branches, calls, system calls, threads, processes, by name.
     The other tables have instructions. Code in no file belongs to the function ("", "") and the
-    file "".
+    file "". `notes` are sentences about the counts.
     """
 
     counts: dict[str, int]
@@ -37,10 +37,14 @@ class Stat:
     files: Counter[str]
     threads: Counter[str]
     losses: ProfileLosses
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the counts as JSON, with functions as "name (file)"."""
-        return {
+        """Return the counts as JSON, with functions as "name (file)".
+
+        `notes` are left out if there are none.
+        """
+        found: dict[str, Any] = {
             "counts": self.counts,
             "functions": {
                 function_label(each): count for each, count in self.functions.most_common()
@@ -49,6 +53,7 @@ class Stat:
             "threads": dict(self.threads),
             "missing": self.describe_uncounted_code,
         }
+        return found | {"notes": list(self.notes)} if self.notes else found
 
     @property
     def describe_uncounted_code(self) -> list[str]:
@@ -57,6 +62,33 @@ class Stat:
         if self.losses.uncounted_runs:
             found.append("the system calls of those runs are in no count")
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The calls of `function`, or from each execution of `start` to the next one of `stop`.
+
+    `function`, `start` and `stop` are NAME, NAME@FILE, or an address as 0x401136. Raises UsageError
+    if neither or both are given.
+    """
+
+    function: str = ""
+    start: str = ""
+    stop: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.start) != bool(self.stop):
+            raise UsageError("--from and --to must be given together")
+        if bool(self.function) == bool(self.start):
+            raise UsageError("give --function NAME, or --from A --to B")
+
+    @classmethod
+    def from_parameters(cls, function: str, between: tuple[str, str] | None) -> Region | None:
+        """Return the region of a Python call; None for the whole run. Raises UsageError."""
+        return cls(function, *(between or ())) if function or between is not None else None
+
+    def __str__(self) -> str:
+        return self.function or f"{self.start} to {self.stop}"
 
 
 @dataclass(frozen=True, slots=True)

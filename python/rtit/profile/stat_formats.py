@@ -72,7 +72,11 @@ def _runs_of_backticks(text: str) -> list[str]:
 def github_benchmark(found: Stat, program: str) -> list[dict[str, Any]]:
     """Return what the action github-action-benchmark takes as "customSmallerIsBetter"."""
     return [
-        {"name": f"{program}: {name}" if program else name, "unit": unit, "value": count}
+        {"name": f"{program}: {name}" if program else name, "unit": _unit(name), "value": count}
         for name, count in found.counts.items()
-        if (unit := name.split()[-1])
     ]
+
+
+def _unit(name: str) -> str:
+    """Return the unit of a count: "calls of the function" are calls."""
+    return name.partition(" of ")[0].split()[-1]

@@ -15,7 +15,7 @@ from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import InputError, UsageError
-from rtit.profile.stat import PARTS_OF_COUNTS, Stat, StoredBaseline, function_label
+from rtit.profile.stat import PARTS_OF_COUNTS, Region, Stat, StoredBaseline, function_label
 from rtit.text_escaping import escape_control_characters, format_json, read_json_file
 
 if TYPE_CHECKING:
@@ -29,11 +29,15 @@ programs that PROGRAM starts. A recording of the same run would have the same co
 the counts to standard error, or to the file that -o names. Standard output has only the output of
 PROGRAM.
 
+With --function, or --from and --to, rtit records PROGRAM into a temporary file and decodes the
+recording, which takes longer than counting. Each thread has its own regions.
+
 Examples:
   rtit stat perf.data
   rtit stat ls -l
   rtit stat --json -o stat.json -- ./program
   rtit stat --runs 3 --per function --baseline stat.json --fail-above 0.5% -- ./program
+  rtit stat --function parse -- ./program
 
 'rtit help exit-codes' lists the exit codes.
 """
@@ -60,6 +64,35 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="FILE",
         help="Recording to read; the same as the argument FILE",
         dest="input",
+    )
+    group = parser.add_argument_group("Part of the run")
+    options.add_value_option(
+        group,
+        "--function",
+        "NAME[@FILE]",
+        "Count only the calls of this function, with all functions that it calls. A recursive call "
+        "is part of the outermost call. Also show the least, the median and the most instructions "
+        "of a call",
+        dest="region_function",
+        default="",
+    )
+    options.add_value_option(
+        group,
+        "--from",
+        "A",
+        "Count only from each execution of A up to the next execution of B (--to) in the same "
+        "thread. A and B are functions (NAME[@FILE]), whose first instruction counts, or addresses "
+        "of instructions (0x401136)",
+        dest="region_start",
+        default="",
+    )
+    options.add_value_option(
+        group,
+        "--to",
+        "B",
+        "The end of --from; B itself is not counted",
+        dest="region_stop",
+        default="",
     )
     group = parser.add_argument_group("Output")
     group.add_argument(
@@ -146,6 +179,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--per cannot be combined with --format {arguments.format}")
     if arguments.fail_above is not None and arguments.baseline is None:
         raise UsageError("--fail-above needs --baseline")
+    arguments.region = None
+    if arguments.region_function or arguments.region_start or arguments.region_stop:
+        arguments.region = Region(
+            arguments.region_function, arguments.region_start, arguments.region_stop
+        )
     baseline = None
     if arguments.baseline is not None:
         baseline = _read_baseline(arguments.baseline)
@@ -155,12 +193,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--runs, --backend and --qemu-env need a program: rtit stat [options] -- PROGRAM"
         )
-    from rtit.profile.stat import stat
-
-    with options.open_trace(arguments) as trace:
-        streams = trace.by_thread(options.parse_selection(arguments))
-        with show_progress("stat", streams, prints=False):
-            found = stat(trace, streams)
+    found = _count_recording(arguments)
     if arguments.output is not None:
         output.write_file_or_stdout(
             arguments.output, _encode_escaped_lines(_format_counts(arguments, found, baseline))
@@ -177,6 +210,20 @@ def run(arguments: argparse.Namespace) -> int:
     if limit is not None and baseline is not None and _instruction_growth(found, baseline) > limit:
         return 1
     return EXIT_CODE if found.losses.has_gaps else 0
+
+
+def _count_recording(arguments: argparse.Namespace) -> Stat:
+    from rtit.profile.regions import stat_region
+    from rtit.profile.stat import stat
+
+    with options.open_trace(arguments) as trace:
+        region = arguments.region
+        where = options.parse_selection(arguments)
+        streams = trace.by_thread(where, always_split=region is not None)
+        with show_progress("stat", streams, prints=False):
+            if region is not None:
+                return stat_region(trace, streams, region)
+            return stat(trace, streams)
 
 
 def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None) -> int:
@@ -239,8 +286,13 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
     choice = choose_counting_backend(request)
     runs = []
     for _ in range(arguments.runs):
-        limit = arguments.max_edges
-        with CountingRun(request, choice, where=where, max_counters=limit) as counting:
+        with CountingRun(
+            request,
+            choice,
+            where=where,
+            max_counters=arguments.max_edges,
+            region=arguments.region,
+        ) as counting:
             was_interrupted = wait_for_program(counting.session, wanted, forward_first=True)
             runs.append(counting.finish())
         if was_interrupted:
@@ -270,6 +322,8 @@ def _format_counts(
         return
     if arguments.format == "github-benchmark":
         name = shlex.join(arguments.program or [str(arguments.file or arguments.input or "")])
+        if arguments.region is not None:
+            name = f"{name}: {arguments.region}" if name else str(arguments.region)
         yield from format_json(github_benchmark(found, name), indent=2).split("\n")
         return
     if variation is not None and len(variation.runs) < 2:
@@ -381,6 +435,8 @@ def _print_uncounted_code(arguments: argparse.Namespace, found: Stat) -> None:
     lines = _files_without_symbols(found) if arguments.per == "function" else []
     for line in [*lines, *found.describe_uncounted_code]:
         output.print_error("stat", f"missing: {line}")
+    for line in found.notes:
+        output.print_error("stat", line)
 
 
 def _encode_escaped_lines(lines: Iterable[str]) -> Iterator[bytes]:
