@@ -25,7 +25,7 @@ from rtit.profile.losses import ProfileLosses
 from rtit.profile.stat import Region, Stat, function_label, name_counts
 
 if TYPE_CHECKING:
-    from rtit.capture.qemu.counting import CountSession
+    from rtit.capture.qemu.counting import CountedProgram, CountSession
     from rtit.capture.session import RecordingSession
     from rtit.counting.process_counts import CountAccumulator
 
@@ -117,6 +117,8 @@ class CountingRun:
         by_thread = [(name, each.instructions) for name, each in zip(names, threads, strict=True)]
         tids, pids = {each.tid for each in threads}, {each.pid for each in threads}
         found = self._build_stat(by_thread, len(tids), len(pids))
+        processes, tests = _count_processes(self._counted.programs)
+        found = replace(found, processes=processes, tests=tests)
         warnings = tuple(self._counted.totals.warnings)
         return CountedRun(found, exit_code, "qemu", warnings, self._counted.is_complete)
 
@@ -175,6 +177,21 @@ class CountingRun:
     ) -> None:
         with self._files:
             self._session.__exit__(kind, error, trace)
+
+
+def _count_processes(
+    programs: Iterable[CountedProgram],
+) -> tuple[Counter[str], Counter[str]]:
+    """Return the instructions of all processes, and of those that ran one test, by label."""
+    from rtit.counting.process_labels import process_label, test_label
+
+    processes: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for each in programs:
+        processes[process_label(each.argv)] += each.instructions
+        if (test := test_label(each.argv)) is not None:
+            tests[test] += each.instructions
+    return processes, tests
 
 
 def stat(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import InputError, UsageError
@@ -29,7 +29,8 @@ class Stat:
 
     `counts` has instructions, kinds of branches, calls, system calls, threads, processes, by name.
     The other tables have instructions. Code in no file belongs to the function ("", "") and the
-    file "". `notes` are sentences about the counts.
+    file "". `processes` and `tests` are of programs counted under QEMU, by `process_label`; `tests`
+    has the processes that ran one test. `notes` are sentences about the counts.
     """
 
     counts: dict[str, int]
@@ -37,14 +38,16 @@ class Stat:
     files: Counter[str]
     threads: Counter[str]
     losses: ProfileLosses
+    processes: Counter[str] = field(default_factory=Counter)
+    tests: Counter[str] = field(default_factory=Counter)
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts as JSON, with functions as "name (file)".
 
-        `notes` are left out if there are none.
+        `processes`, `tests` and `notes` are left out if they are empty.
         """
-        found: dict[str, Any] = {
+        found = {
             "counts": self.counts,
             "functions": {
                 function_label(each): count for each, count in self.functions.most_common()
@@ -53,7 +56,12 @@ class Stat:
             "threads": dict(self.threads),
             "missing": self.describe_uncounted_code,
         }
-        return found | {"notes": list(self.notes)} if self.notes else found
+        more = {
+            "processes": dict(self.processes.most_common()),
+            "tests": dict(self.tests.most_common()),
+            "notes": list(self.notes),
+        }
+        return found | {name: value for name, value in more.items() if value}
 
     @property
     def describe_uncounted_code(self) -> list[str]:
@@ -97,12 +105,16 @@ class StoredBaseline:
 
     counts: Mapping[str, int]
     functions: Mapping[str, int]
+    tests: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, value: object, source: str) -> StoredBaseline:
         """Return the counts in a JSON value. Raises InputError."""
-        names = ("counts", "functions")
-        tables = [value.get(name) for name in names] if isinstance(value, dict) else []
+        names = ("counts", "functions", "tests")
+        # Older files have no tests.
+        tables = (
+            [{"tests": {}, **value}.get(name) for name in names] if isinstance(value, dict) else []
+        )
         found: list[dict[str, int]] = [
             each
             for each in tables
@@ -121,12 +133,11 @@ class StoredBaseline:
         before = self.functions
         if (renamed := self.renamed_file(now)) is not None:
             before = {_rename_file(label, *renamed): count for label, count in before.items()}
-        found = [
-            (name, before.get(name, 0), current.get(name, 0))
-            for name in before.keys() | current.keys()
-        ]
-        found = [each for each in found if each[1] != each[2]]
-        return sorted(found, key=lambda each: (-abs(each[1] - each[2]), each[0]))
+        return _changed_counts(before, current)
+
+    def changed_tests(self, now: Stat) -> list[tuple[str, int, int]]:
+        """Return name, old and new count of tests that differ, the largest difference first."""
+        return _changed_counts(self.tests, now.tests)
 
     def renamed_file(self, now: Stat) -> tuple[str, str] | None:
         """Return the old and the new name of a file; None unless exactly one name differs."""
@@ -137,6 +148,15 @@ class StoredBaseline:
         if len(old - new) != 1 or len(new - old) != 1:
             return None
         return (old - new).pop(), (new - old).pop()
+
+
+def _changed_counts(
+    before: Mapping[str, int], now: Mapping[str, int]
+) -> list[tuple[str, int, int]]:
+    """Return name, old and new count of those that differ, the largest difference first."""
+    found = [(name, before.get(name, 0), now.get(name, 0)) for name in before.keys() | now.keys()]
+    found = [each for each in found if each[1] != each[2]]
+    return sorted(found, key=lambda each: (-abs(each[1] - each[2]), each[0]))
 
 
 def _rename_file(label: str, old: str, new: str) -> str:

@@ -38,6 +38,7 @@ Examples:
   rtit stat --json -o stat.json -- ./program
   rtit stat --runs 3 --per function --baseline stat.json --fail-above 0.5% -- ./program
   rtit stat --function parse -- ./program
+  rtit stat --per test -- cargo nextest run
 
 'rtit help exit-codes' lists the exit codes.
 """
@@ -97,14 +98,16 @@ def add_arguments(parser: CommandParser) -> None:
     group = parser.add_argument_group("Output")
     group.add_argument(
         "--per",
-        choices=("function", "dso", "thread"),
-        help="Also count the instructions of each function, file (dso) or thread",
+        choices=("function", "dso", "thread", "process", "test"),
+        help="Also count the instructions of each function, file (dso), thread, process or test. A "
+        "test is a process that runs one test of a Rust test binary, as cargo-nextest starts them. "
+        "process and test need a program and QEMU",
     )
     options.add_value_option(
         group,
         "--top",
         "N",
-        "With --per, show at most N functions, files or threads (default: 15)",
+        "With --per, show at most N rows (default: 15)",
         default=15,
         type=int,
     )
@@ -136,7 +139,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--fail-above",
         "N%",
         "Return exit code 1 if the number of instructions exceeds the baseline by more than N "
-        "percent",
+        "percent; with --per test, if that of any test does",
         type=_parse_percentage,
     )
     group = parser.add_argument_group("Running a program")
@@ -175,7 +178,10 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.format not in ("text", "json"):
             raise UsageError(f"--json cannot be combined with --format {arguments.format}")
         arguments.format = "json"
-    if arguments.per is not None and arguments.format in ("markdown", "github-benchmark"):
+    if arguments.per not in (None, "test") and arguments.format in (
+        "markdown",
+        "github-benchmark",
+    ):
         raise UsageError(f"--per cannot be combined with --format {arguments.format}")
     if arguments.fail_above is not None and arguments.baseline is None:
         raise UsageError("--fail-above needs --baseline")
@@ -184,6 +190,9 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.region = Region(
             arguments.region_function, arguments.region_start, arguments.region_stop
         )
+    by_process = arguments.per in ("process", "test")
+    if by_process and arguments.region is not None:
+        raise UsageError(f"--per {arguments.per} counts whole processes, not parts of them")
     baseline = None
     if arguments.baseline is not None:
         baseline = _read_baseline(arguments.baseline)
@@ -193,6 +202,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--runs, --backend and --qemu-env need a program: rtit stat [options] -- PROGRAM"
         )
+    if by_process:
+        raise UsageError(f"--per {arguments.per} needs a program: rtit stat [options] -- PROGRAM")
     found = _count_recording(arguments)
     if arguments.output is not None:
         output.write_file_or_stdout(
@@ -207,7 +218,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_changes(arguments, found, baseline)
     _print_uncounted_code(arguments, found)
     limit = arguments.fail_above
-    if limit is not None and baseline is not None and _instruction_growth(found, baseline) > limit:
+    if limit is not None and baseline is not None and _exceeds_limit(found, baseline, arguments):
         return 1
     return EXIT_CODE if found.losses.has_gaps else 0
 
@@ -268,7 +279,7 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
     if not all(each.whole for each in runs):
         output.print_error("stat", "some counts are missing, so rtit cannot check --fail-above")
         return 1
-    return int(_instruction_growth(found, baseline) > limit)
+    return int(_exceeds_limit(found, baseline, arguments))
 
 
 def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
@@ -284,6 +295,8 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
         arguments.program, backend=arguments.backend, blocked=blocked, qemu_env=arguments.qemu_env
     )
     choice = choose_counting_backend(request)
+    if arguments.per in ("process", "test") and choice.backend != "qemu":
+        raise UsageError(f"--per {arguments.per} needs QEMU")
     runs = []
     for _ in range(arguments.runs):
         with CountingRun(
@@ -312,8 +325,10 @@ def _format_counts(
     if arguments.format == "markdown":
         limit, verdict = arguments.fail_above, ""
         if limit is not None and baseline is not None:
-            growth = _instruction_growth(found, baseline)
-            if growth > limit:
+            if arguments.per == "test" and (slower := _slower_tests(found, baseline, limit)):
+                verdict = f"Tests that exceed the limit of {limit:.4%}: {len(slower):,}."
+            elif arguments.per != "test" and _instruction_growth(found, baseline) > limit:
+                growth = _instruction_growth(found, baseline)
                 verdict = (
                     f"The number of instructions grew by {growth:.4%}, which is more than "
                     f"the limit of {limit:.4%}."
@@ -340,9 +355,7 @@ def _format_counts(
         yield from _format_run_differences(variation, arguments.top)
     if baseline is not None:
         yield ""
-        yield from _format_changes_since_baseline(
-            found, baseline, arguments.fail_above, arguments.top
-        )
+        yield from _format_changes_since_baseline(found, baseline, arguments)
 
 
 def _format_count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
@@ -355,8 +368,13 @@ def _format_count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]
     if per == "function":
         rows = [(function_label(each), count) for each, count in found.functions.most_common()]
     else:
-        counter = {"dso": found.files, "thread": found.threads}[per]
-        rows = [(name or "in no file", count) for name, count in counter.most_common()]
+        counters = {
+            "dso": found.files,
+            "thread": found.threads,
+            "process": found.processes,
+            "test": found.tests,
+        }
+        rows = [(name or "in no file", count) for name, count in counters[per].most_common()]
     whole = found.counts["instructions"] or 1
     for name, count in rows[:top]:
         yield f"{count:18,} {count / whole:7.1%}  {name}"
@@ -379,16 +397,20 @@ def _format_run_differences(variation: RunVariation, top: int) -> Iterator[str]:
 
 
 def _format_changes_since_baseline(
-    found: Stat, baseline: StoredBaseline, limit: float | None, top: int
+    found: Stat, baseline: StoredBaseline, arguments: argparse.Namespace
 ) -> Iterator[str]:
-    """Return the changes of the instructions since the baseline, and of the `top` functions."""
+    """Return the changes since the baseline: all instructions, and --top functions or tests."""
+    limit, top = arguments.fail_above, arguments.top
+    if arguments.per == "test":
+        limit = None  # it is for each test
     more = found.counts["instructions"] - baseline.counts["instructions"]
     part = _instruction_growth(found, baseline)
     verdict = f": more than {limit:.4%} above" if limit is not None and part > limit else ""
     yield f"{more:+18,}  instructions since the baseline ({part:+.4%}){verdict}"
     if (renamed := baseline.renamed_file(found)) is not None:
         yield f"{'':18}  functions of {renamed[1]} are compared with those of {renamed[0]}"
-    changed = baseline.changed_functions(found)
+    by_test = arguments.per == "test"
+    changed = baseline.changed_tests(found) if by_test else baseline.changed_functions(found)
     for name, old, new in changed[:top]:
         yield f"{new - old:+18,}  {name}: {old:,}, now {new:,}"
     if len(changed) > top:
@@ -397,9 +419,26 @@ def _format_changes_since_baseline(
 
 def _print_changes(arguments: argparse.Namespace, found: Stat, baseline: StoredBaseline) -> None:
     """Print the changes since the baseline to standard error, beside JSON that goes elsewhere."""
-    limit, top = arguments.fail_above, arguments.top
-    for line in _format_changes_since_baseline(found, baseline, limit, top):
+    for line in _format_changes_since_baseline(found, baseline, arguments):
         output.print_line(line, to=sys.stderr)
+
+
+def _exceeds_limit(found: Stat, baseline: StoredBaseline, arguments: argparse.Namespace) -> bool:
+    """Return whether the instructions, or with --per test those of a test, exceed the limit."""
+    limit: float = arguments.fail_above
+    if arguments.per != "test":
+        return _instruction_growth(found, baseline) > limit
+    slower = _slower_tests(found, baseline, limit)
+    for name in slower:
+        before, now = baseline.tests[name], found.tests[name]
+        output.print_error("stat", f"{name}: {now:,} instructions, the baseline has {before:,}")
+    return bool(slower)
+
+
+def _slower_tests(found: Stat, baseline: StoredBaseline, limit: float) -> list[str]:
+    return [
+        name for name, before in baseline.tests.items() if found.tests[name] > before * (1 + limit)
+    ]
 
 
 def _instruction_growth(found: Stat, baseline: StoredBaseline) -> float:
@@ -435,6 +474,8 @@ def _print_uncounted_code(arguments: argparse.Namespace, found: Stat) -> None:
     lines = _files_without_symbols(found) if arguments.per == "function" else []
     for line in [*lines, *found.describe_uncounted_code]:
         output.print_error("stat", f"missing: {line}")
+    if arguments.per == "test" and not found.tests:
+        output.print_error("stat", "no process ran one test, as BINARY --exact TEST does")
     for line in found.notes:
         output.print_error("stat", line)
 
