@@ -6,8 +6,10 @@ import argparse
 import shlex
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rtit.cli import options, output
@@ -39,6 +41,8 @@ Examples:
   rtit stat --runs 3 --per function --baseline stat.json --fail-above 0.5% -- ./program
   rtit stat --function parse -- ./program
   rtit stat --per test -- cargo nextest run
+  rtit stat --history counts.db -- ./program
+  rtit stat --history counts.db --show
 
 'rtit help exit-codes' lists the exit codes.
 """
@@ -107,7 +111,7 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--top",
         "N",
-        "With --per, show at most N rows (default: 15)",
+        "With --per and --show, show at most N rows (default: 15)",
         default=15,
         type=int,
     )
@@ -141,6 +145,26 @@ def add_arguments(parser: CommandParser) -> None:
         "Return exit code 1 if the number of instructions exceeds the baseline by more than N "
         "percent; with --per test, if that of any test does",
         type=_parse_percentage,
+    )
+    group = parser.add_argument_group("History")
+    options.add_value_option(
+        group,
+        "--history",
+        "FILE",
+        "Append the counts to FILE, an SQLite database, with the time and the commit of git",
+    )
+    options.add_list_option(
+        group,
+        "--label",
+        "NAME=VALUE",
+        "Store this label with the counts; may be repeated. Runs with different labels are "
+        "different series",
+    )
+    options.add_flag_option(
+        group,
+        "--show",
+        "Count nothing, but list the series in the file of --history, and where their levels "
+        "changed",
     )
     group = parser.add_argument_group("Running a program")
     options.add_value_option(
@@ -185,6 +209,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--per cannot be combined with --format {arguments.format}")
     if arguments.fail_above is not None and arguments.baseline is None:
         raise UsageError("--fail-above needs --baseline")
+    if arguments.history is None and (arguments.show or arguments.label):
+        raise UsageError("--show and --label need --history")
+    arguments.labels = _parse_labels(arguments.label)
+    if arguments.show:
+        return _show_history(arguments)
     arguments.region = None
     if arguments.region_function or arguments.region_start or arguments.region_stop:
         arguments.region = Region(
@@ -193,6 +222,10 @@ def run(arguments: argparse.Namespace) -> int:
     by_process = arguments.per in ("process", "test")
     if by_process and arguments.region is not None:
         raise UsageError(f"--per {arguments.per} counts whole processes, not parts of them")
+    if arguments.history is not None:
+        from rtit.profile.history import create_history
+
+        create_history(arguments.history)
     baseline = None
     if arguments.baseline is not None:
         baseline = _read_baseline(arguments.baseline)
@@ -217,6 +250,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format in _DATA_FORMATS and baseline is not None:
         _print_changes(arguments, found, baseline)
     _print_uncounted_code(arguments, found)
+    _append_to_history(arguments, found, is_complete=not found.losses.has_gaps)
     limit = arguments.fail_above
     if limit is not None and baseline is not None and _exceeds_limit(found, baseline, arguments):
         return 1
@@ -273,10 +307,12 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
         output.print_error("stat", warning)
     _print_uncounted_code(arguments, found)
     failed = next((each.exit_code for each in runs if each.exit_code), 0)
+    is_complete = all(each.whole for each in runs)
+    _append_to_history(arguments, found, is_complete=is_complete and not failed)
     limit = arguments.fail_above
     if failed or limit is None or baseline is None:
         return failed
-    if not all(each.whole for each in runs):
+    if not is_complete:
         output.print_error("stat", "some counts are missing, so rtit cannot check --fail-above")
         return 1
     return int(_exceeds_limit(found, baseline, arguments))
@@ -289,8 +325,8 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
 
     wanted = ending_signals()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
-    asked = (arguments.per, arguments.baseline)
-    where = arguments.format == "json" or arguments.runs > 1 or asked != (None, None)
+    asked = (arguments.per, arguments.baseline, arguments.history)
+    where = arguments.format == "json" or arguments.runs > 1 or asked != (None, None, None)
     request = RecordRequest(
         arguments.program, backend=arguments.backend, blocked=blocked, qemu_env=arguments.qemu_env
     )
@@ -439,6 +475,60 @@ def _slower_tests(found: Stat, baseline: StoredBaseline, limit: float) -> list[s
     return [
         name for name, before in baseline.tests.items() if found.tests[name] > before * (1 + limit)
     ]
+
+
+def _append_to_history(arguments: argparse.Namespace, found: Stat, *, is_complete: bool) -> None:
+    """Append the counts to the file of --history, if they are those of a whole successful run."""
+    if arguments.history is None:
+        return
+    if not is_complete:
+        output.print_error("stat", "the run failed or has gaps, so the history does not get it")
+        return
+    from rtit.counting.process_labels import process_label
+    from rtit.profile.history import append_run
+
+    recording = str(arguments.file or arguments.input or "perf.data")
+    if arguments.per != "process":
+        found = replace(found, processes=Counter())
+    append_run(
+        arguments.history,
+        found,
+        process_label(arguments.program) if arguments.program else recording,
+        str(arguments.region or ""),
+        arguments.labels,
+    )
+
+
+def _show_history(arguments: argparse.Namespace) -> int:
+    from rtit.profile.history import history_json, history_lines, read_series
+
+    if arguments.program is not None or arguments.file or arguments.input:
+        raise UsageError("--show reads only the file of --history")
+    if arguments.format not in ("text", "json"):
+        raise UsageError(f"--show cannot be combined with --format {arguments.format}")
+    series = read_series(arguments.history)
+    wanted = arguments.labels.items()
+    series = [each for each in series if wanted <= each.labels.items()]
+    if arguments.format == "json":
+        lines = iter(format_json(history_json(series), indent=2).split("\n"))
+    else:
+        lines = history_lines(series, arguments.top)
+    if arguments.output is not None:
+        output.write_file_or_stdout(arguments.output, _encode_escaped_lines(lines))
+    else:
+        for line in lines:
+            output.print_line(line)
+    return 0
+
+
+def _parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--label {text}: expected NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def _instruction_growth(found: Stat, baseline: StoredBaseline) -> float:
