@@ -116,8 +116,13 @@ def _is_utf8(encoding: str) -> bool:
 
 
 def similar_names_hint(name: str, names: Iterable[str]) -> str:
-    """Return "; similar names: ..." to append to an error, or "" if no name is similar."""
+    """Return "; similar names: ..." to append to an error, or "" if no name is similar.
+
+    Functions with this name in C++ and Rust, such as a::name(int), come before all others.
+    """
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(names), n=5, cutoff=0.5)
+    known = list(names)
+    bare = [each for each in known if each.partition("(")[0].rpartition("::")[2] == name]
+    near = sorted(bare)[:5] or get_close_matches(name, known, n=5, cutoff=0.5)
     return f"; similar names: {', '.join(near)}" if near else ""

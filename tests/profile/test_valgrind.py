@@ -15,6 +15,7 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.callgrind import inclusive_by_function
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
@@ -47,27 +48,6 @@ def read(text: str) -> Costs:
                 own[at] += int(words[2])
             called, jump = None, False
     return own, calls, inclusive
-
-
-def inclusive_by_function(text: str) -> Counter[int]:
-    """Return the inclusive costs that `callgrind_annotate` and KCachegrind show, by entry: the sums
-    of the costs of all calls. Functions named function'2 are left out.
-    """
-    names: dict[str, str] = {}
-    found: Counter[int] = Counter()
-    called: int | None = None
-    name = ""
-    for line in text.splitlines():
-        words = line.split()
-        if match := re.match(r"c?fn=(\(\d+\))(.*)", line):
-            name = names.setdefault(match[1], match[2])
-        elif line.startswith("calls="):
-            called = int(words[1], 16)
-        elif line.startswith("0x") and called is not None:
-            if not name.endswith("'2"):
-                found[called] += int(words[2])
-            called = None
-    return found
 
 
 @pytest.mark.parametrize("name", ["pointers", "recursion", "branch_next", "crash_late"])

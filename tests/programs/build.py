@@ -118,6 +118,7 @@ PROGRAMS = {
 UNLISTED = {
     "environment": Program("environment.c", "", instructions=1000),
     "hangs_up": Program("hangs_up.c", "hung up\n", 3, instructions=100),
+    "regions": Program("regions.c", "sum 936\n", instructions=3000),
 }
 """Programs whose behaviour depends on what starts them."""
 

@@ -117,6 +117,50 @@ def test_baselines_are_stored_and_checked(
     bad.stdout.fnmatch_lines(["*no counts as --rtit-update stores them*"])
 
 
+def test_region_of_a_program_has_a_baseline_of_its_own(
+    run: Run, pytester: pytest.Pytester, program: Callable[[str], Path]
+) -> None:
+    tests = f"""
+        def test_written_example(rtit):
+            argv, env = ["{program("regions")}"], {{"PATH": "/bin"}}
+            whole = rtit.stat(argv, env=env)
+            work = rtit.stat(argv, env=env, function="work")
+            region = rtit.stat(argv, env=env, between=("work", "ping"))
+            assert work.stat.counts["calls of the function"] == 6
+            assert region.stat.counts["regions"] == 1
+            numbers = [each.stat.counts["instructions"] for each in (work, region, whole)]
+            assert numbers == sorted(numbers)
+            rtit.assert_instructions(whole, "0%")
+            rtit.assert_instructions(work, "0%", name="work")
+            rtit.assert_instructions(region, "0%", name="region")
+        """
+    run(tests, "--rtit-update").assert_outcomes(passed=1)
+    run(tests).assert_outcomes(passed=1)
+    path = pytester.path / "rtit_baselines" / "test_them.json"
+    stored = json.loads(path.read_text())
+    row = stored["test_written_example: work"]
+    assert any(name.startswith("leaf (regions") for name in row["functions"])
+    assert row["instructions"] == sum(row["functions"].values())
+    row["instructions"] += 1
+    path.write_text(json.dumps(stored))
+    fewer = run(tests)
+    fewer.assert_outcomes(failed=1)
+    fewer.stdout.fnmatch_lines(["*instructions, 1 fewer than*"])
+
+
+def test_unknown_function_fails_the_test_with_similar_names(
+    run: Run, program: Callable[[str], Path]
+) -> None:
+    failed = run(
+        f"""
+        def test_written_example(rtit):
+            rtit.stat(["{program("regions")}"], function="wrk")
+        """
+    )
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*--function wrk: no mapped file*similar names: *work*"])
+
+
 def test_parallel_workers_store_all_baselines(run: Run, pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     count = 40

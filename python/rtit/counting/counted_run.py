@@ -22,10 +22,10 @@ from rtit.counting.program_totals import (
     ProgramTotals,
 )
 from rtit.profile.losses import ProfileLosses
-from rtit.profile.stat import Stat, function_label, name_counts
+from rtit.profile.stat import Region, Stat, function_label, name_counts
 
 if TYPE_CHECKING:
-    from rtit.capture.qemu.counting import CountSession
+    from rtit.capture.qemu.counting import CountedProgram, CountSession
     from rtit.capture.session import RecordingSession
     from rtit.counting.process_counts import CountAccumulator
 
@@ -50,9 +50,10 @@ class CountingRun:
     """A program that runs and is counted: `step` its `session` until that is False, then `finish`.
     Leaving the context early kills it.
 
-    Under QEMU no trace is made. Single steps record one, into a temporary folder. With `where`
-    False the functions and files of the instructions are not needed: that takes less time.
-    `max_counters` is as for `rtit.Trace`. Raises UsageError if it is out of range.
+    Under QEMU no trace is made. Single steps record one, into a temporary folder; so does QEMU if
+    only a `region` is counted. With `where` False the functions and files of the instructions are
+    not needed: that takes less time. `max_counters` is as for `rtit.Trace`. Raises UsageError if it
+    is out of range.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class CountingRun:
         *,
         where: bool = True,
         max_counters: int = 0,
+        region: Region | None = None,
     ) -> None:
         if max_counters:
             from rtit.trace.recording.decoder_settings import Settings, check_settings
@@ -70,12 +72,13 @@ class CountingRun:
         self._choice = choice or choose_counting_backend(request)
         self._where = where
         self._max_counters = max_counters
+        self._region = region
         self._program_totals = ProgramTotals()
         self._counts: CountAccumulator | None = None
         self._files = ExitStack()
         self._session: RecordingSession
         self._counted: CountSession | None = None
-        if self._choice.backend == "qemu":
+        if self._choice.backend == "qemu" and region is None:
             from rtit.capture.qemu.counting import start_counting
             from rtit.capture.qemu.installation import QemuStartError
 
@@ -114,6 +117,8 @@ class CountingRun:
         by_thread = [(name, each.instructions) for name, each in zip(names, threads, strict=True)]
         tids, pids = {each.tid for each in threads}, {each.pid for each in threads}
         found = self._build_stat(by_thread, len(tids), len(pids))
+        processes, tests = _count_processes(self._counted.programs)
+        found = replace(found, processes=processes, tests=tests)
         warnings = tuple(self._counted.totals.warnings)
         return CountedRun(found, exit_code, "qemu", warnings, self._counted.is_complete)
 
@@ -142,13 +147,13 @@ class CountingRun:
         return replace(found, counts=counts, threads=threads)
 
     def _count_by_decoding(self) -> CountedRun:
-        from rtit.profile.stat import stat as decoded
+        from rtit.profile.regions import count_recording
         from rtit.trace import Trace
 
         recording = self._session.finish()
         with Trace(recording.path, max_counters=self._max_counters) as trace:
-            found = decoded(trace, trace.streams)
-        return CountedRun(found, recording.exit_code, "ptrace", recording.warnings)
+            found = count_recording(trace, self._region)
+        return CountedRun(found, recording.exit_code, self._choice.backend, recording.warnings)
 
     def _read_process_counts(self, file: int) -> Mapping[int, int]:
         if not self._where and self._program_totals.add_process_file(file):
@@ -174,6 +179,21 @@ class CountingRun:
             self._session.__exit__(kind, error, trace)
 
 
+def _count_processes(
+    programs: Iterable[CountedProgram],
+) -> tuple[Counter[str], Counter[str]]:
+    """Return the instructions of all processes, and of those that ran one test, by label."""
+    from rtit.counting.process_labels import process_label, test_label
+
+    processes: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for each in programs:
+        processes[process_label(each.argv)] += each.instructions
+        if (test := test_label(each.argv)) is not None:
+            tests[test] += each.instructions
+    return processes, tests
+
+
 def stat(
     argv: Sequence[str],
     *,
@@ -181,18 +201,23 @@ def stat(
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
     max_counters: int = 0,
+    function: str = "",
+    between: tuple[str, str] | None = None,
 ) -> CountedRun:
     """Run a program and count what it executes, with its threads and all that it starts.
 
     `argv` is the program and its arguments; the program is looked up in the PATH of `env` (None:
     ours, as is `cwd`). `backend` is `qemu`, `ptrace` (single steps), or `auto`. The counts are
     those that `rtit stat` finds in a recording of the same run; `max_counters` is the number of
-    addresses with counts of their own (0: 4,194,304). An exception (also KeyboardInterrupt) kills
-    the program. Raises UsageError for wrong options, RecordError if the program cannot be started
+    addresses with counts of their own (0: 4,194,304). `function` or `between` count only a part of
+    the run, as `--function F` and `--from A --to B` of `rtit stat` do; the program is then
+    recorded. An exception (also KeyboardInterrupt) kills the program. Raises UsageError for wrong
+    options, and unknown or ambiguous functions; RecordError if the program cannot be started
     (`exit_code` 125, 126, 127).
     """
     request = RecordRequest(argv, backend=backend, env=env, cwd=cwd)
-    with CountingRun(request, max_counters=max_counters) as counting:
+    region = Region.from_parameters(function, between)
+    with CountingRun(request, max_counters=max_counters, region=region) as counting:
         while counting.session.step(timeout=0.2):
             pass
         return counting.finish()

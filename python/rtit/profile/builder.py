@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rtit._core import Space
     from rtit.image import Files, FileSymbols, Images, Mapping
-    from rtit.trace import Rows, Stream, Trace
+    from rtit.trace import Branches, Rows, Stream, Trace
     from rtit.trace.tables.batch import Batch
 
 
@@ -93,34 +93,55 @@ def mapping_periods(
         if not has_reused_addresses(mappings):
             yield MappingPeriod(stream.totals(), mappings)
             return
-    epochs = _MappingEpochs(images)
-
-    def process_and_epoch(batch: Batch, times: NDArray[np.uint64]) -> tuple[Any, Any]:
-        pids = (
-            batch.extra_columns["pid"]
-            if has_several_threads
-            else np.full(len(batch), stream.tid, np.int32)
-        )
-        return pids, epochs.epoch_of_each_row(pids, times)
-
-    runs = BoundedCounter("i4 u4 u8 u4", stream.max_counters)
-    edges = BoundedCounter("i4 u4 u8 u8 u1", stream.max_counters, kind_column=4)
+    sums = MappingPeriodSums(stream, images)
     for branches in stream.branches():
-        found = process_and_epoch(branches, branches.time)
-        edges.add_rows(*found, branches.source, branches.target, branches.kind)
+        sums.add_branches(branches)
     for rows in stream.rows():
-        runs.add_rows(*process_and_epoch(rows, rows.time), rows.start, rows.instructions)
+        sums.add_rows(rows)
         if has_several_threads:
             _count_by_thread(thread_counts, rows)
-    sums = _SumsByEpoch(runs), _SumsByEpoch(edges)
-    others: tuple[int, dict[int, int]] = runs.uncounted, edges.uncounted_by_kind
-    for key in np.union1d(sums[0].keys, sums[1].keys).tolist():
-        totals = Totals(
-            RunTotals(*sums[0].rows_of_key(key)).replace(uncounted=others[0]),
-            EdgeTotals(*sums[1].rows_of_key(key)).replace(uncounted_by_kind=others[1]),
+    yield from sums.periods()
+
+
+class MappingPeriodSums:
+    """Adds up rows and branches of a stream by mapping period."""
+
+    def __init__(self, stream: Stream, images: Images) -> None:
+        self._own_tid = None if stream.has_several_threads else stream.tid
+        self._epochs = _MappingEpochs(images)
+        self._runs = BoundedCounter("i4 u4 u8 u4", stream.max_counters)
+        self._edges = BoundedCounter("i4 u4 u8 u8 u1", stream.max_counters, kind_column=4)
+
+    def add_rows(self, rows: Rows) -> None:
+        """Add the runs of rows."""
+        found = self._process_and_epoch(rows, rows.time)
+        self._runs.add_rows(*found, rows.start, rows.instructions)
+
+    def add_branches(self, branches: Branches) -> None:
+        """Add branches."""
+        found = self._process_and_epoch(branches, branches.time)
+        self._edges.add_rows(*found, branches.source, branches.target, branches.kind)
+
+    def periods(self) -> Iterator[MappingPeriod]:
+        """Yield the sums of each period."""
+        sums = _SumsByEpoch(self._runs), _SumsByEpoch(self._edges)
+        others: tuple[int, dict[int, int]] = self._runs.uncounted, self._edges.uncounted_by_kind
+        for key in np.union1d(sums[0].keys, sums[1].keys).tolist():
+            totals = Totals(
+                RunTotals(*sums[0].rows_of_key(key)).replace(uncounted=others[0]),
+                EdgeTotals(*sums[1].rows_of_key(key)).replace(uncounted_by_kind=others[1]),
+            )
+            others = 0, {}
+            mappings = self._epochs.mappings_in_epoch(key >> 32, key & 0xFFFF_FFFF)
+            yield MappingPeriod(totals, mappings)
+
+    def _process_and_epoch(self, batch: Batch, times: NDArray[np.uint64]) -> tuple[Any, Any]:
+        pids = (
+            batch.extra_columns["pid"]
+            if self._own_tid is None
+            else np.full(len(batch), self._own_tid, np.int32)
         )
-        others = 0, {}
-        yield MappingPeriod(totals, epochs.mappings_in_epoch(key >> 32, key & 0xFFFF_FFFF))
+        return pids, self._epochs.epoch_of_each_row(pids, times)
 
 
 class _SumsByEpoch:
@@ -309,8 +330,7 @@ def build_profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
         else:
             loop_instructions = _add_unknown_loops(trace, stream, counts.instructions, losses)
             threads.append((stream.title, counts.instructions + loop_instructions))
-        losses.bytes += stream.size - counts.elsewhere_bytes
-        losses.bytes_lost += sum(span.end - span.start for span in stream.spans() if span.is_gap)
+        add_lost_bytes(stream, losses)
         stream.discard_decoder()
         if has_unmapped:
             unmapped += unmapped_code(trace, stream)
@@ -325,6 +345,12 @@ def build_profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     binaries_run = [each for each in binaries if each.executed_instructions]
     total = sum(count for _, count in threads)
     return Profile(binaries_run, main, total, losses, threads, transfers, unmapped)
+
+
+def add_lost_bytes(stream: Stream, losses: ProfileLosses) -> None:
+    """Add the bytes of a stream, and those that were not decoded, to `losses`."""
+    losses.bytes += stream.size - stream.counts().elsewhere_bytes
+    losses.bytes_lost += sum(span.end - span.start for span in stream.spans() if span.is_gap)
 
 
 def _add_unknown_loops(trace: Trace, stream: Stream, counted: int, losses: ProfileLosses) -> int:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rtit.errors import InputError
+from rtit.errors import InputError, UsageError
 from rtit.text_escaping import name_to_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Stat:
 
     `counts` has instructions, kinds of branches, calls, system calls, threads, processes, by name.
     The other tables have instructions. Code in no file belongs to the function ("", "") and the
-    file "".
+    file "". `processes` and `tests` are of programs counted under QEMU, by `process_label`; `tests`
+    has the processes that ran one test. `notes` are sentences about the counts.
     """
 
     counts: dict[str, int]
@@ -37,10 +38,16 @@ class Stat:
     files: Counter[str]
     threads: Counter[str]
     losses: ProfileLosses
+    processes: Counter[str] = field(default_factory=Counter)
+    tests: Counter[str] = field(default_factory=Counter)
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the counts as JSON, with functions as "name (file)"."""
-        return {
+        """Return the counts as JSON, with functions as "name (file)".
+
+        `processes`, `tests` and `notes` are left out if they are empty.
+        """
+        found = {
             "counts": self.counts,
             "functions": {
                 function_label(each): count for each, count in self.functions.most_common()
@@ -49,6 +56,12 @@ class Stat:
             "threads": dict(self.threads),
             "missing": self.describe_uncounted_code,
         }
+        more = {
+            "processes": dict(self.processes.most_common()),
+            "tests": dict(self.tests.most_common()),
+            "notes": list(self.notes),
+        }
+        return found | {name: value for name, value in more.items() if value}
 
     @property
     def describe_uncounted_code(self) -> list[str]:
@@ -60,17 +73,48 @@ class Stat:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """The calls of `function`, or from each execution of `start` to the next one of `stop`.
+
+    `function`, `start` and `stop` are NAME, NAME@FILE, or an address as 0x401136. Raises UsageError
+    if neither or both are given.
+    """
+
+    function: str = ""
+    start: str = ""
+    stop: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.start) != bool(self.stop):
+            raise UsageError("--from and --to must be given together")
+        if bool(self.function) == bool(self.start):
+            raise UsageError("give --function NAME, or --from A --to B")
+
+    @classmethod
+    def from_parameters(cls, function: str, between: tuple[str, str] | None) -> Region | None:
+        """Return the region of a Python call; None for the whole run. Raises UsageError."""
+        return cls(function, *(between or ())) if function or between is not None else None
+
+    def __str__(self) -> str:
+        return self.function or f"{self.start} to {self.stop}"
+
+
+@dataclass(frozen=True, slots=True)
 class StoredBaseline:
     """Counts that were stored before."""
 
     counts: Mapping[str, int]
     functions: Mapping[str, int]
+    tests: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, value: object, source: str) -> StoredBaseline:
         """Return the counts in a JSON value. Raises InputError."""
-        names = ("counts", "functions")
-        tables = [value.get(name) for name in names] if isinstance(value, dict) else []
+        names = ("counts", "functions", "tests")
+        # Older files have no tests.
+        tables = (
+            [{"tests": {}, **value}.get(name) for name in names] if isinstance(value, dict) else []
+        )
         found: list[dict[str, int]] = [
             each
             for each in tables
@@ -89,12 +133,11 @@ class StoredBaseline:
         before = self.functions
         if (renamed := self.renamed_file(now)) is not None:
             before = {_rename_file(label, *renamed): count for label, count in before.items()}
-        found = [
-            (name, before.get(name, 0), current.get(name, 0))
-            for name in before.keys() | current.keys()
-        ]
-        found = [each for each in found if each[1] != each[2]]
-        return sorted(found, key=lambda each: (-abs(each[1] - each[2]), each[0]))
+        return _changed_counts(before, current)
+
+    def changed_tests(self, now: Stat) -> list[tuple[str, int, int]]:
+        """Return name, old and new count of tests that differ, the largest difference first."""
+        return _changed_counts(self.tests, now.tests)
 
     def renamed_file(self, now: Stat) -> tuple[str, str] | None:
         """Return the old and the new name of a file; None unless exactly one name differs."""
@@ -105,6 +148,15 @@ class StoredBaseline:
         if len(old - new) != 1 or len(new - old) != 1:
             return None
         return (old - new).pop(), (new - old).pop()
+
+
+def _changed_counts(
+    before: Mapping[str, int], now: Mapping[str, int]
+) -> list[tuple[str, int, int]]:
+    """Return name, old and new count of those that differ, the largest difference first."""
+    found = [(name, before.get(name, 0), now.get(name, 0)) for name in before.keys() | now.keys()]
+    found = [each for each in found if each[1] != each[2]]
+    return sorted(found, key=lambda each: (-abs(each[1] - each[2]), each[0]))
 
 
 def _rename_file(label: str, old: str, new: str) -> str:

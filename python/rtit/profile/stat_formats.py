@@ -13,7 +13,8 @@ def markdown_lines(
 ) -> Iterator[str]:
     """Iterate over the lines of a table of all counts, for example for a pull request.
 
-    With a baseline, the table has the changes, and a second table has those of `top` functions.
+    With a baseline, the table has the changes, and further tables have those of `top` tests and
+    functions.
     `verdict`: a sentence at the beginning.
     """
     if verdict:
@@ -24,6 +25,12 @@ def markdown_lines(
         yield "|---|---:|"
         for name, count in found.counts.items():
             yield f"| {_indented(name)} | {count:,} |"
+        if found.tests:
+            yield ""
+            yield "| test | instructions |"
+            yield "|---|---:|"
+            for name, count in sorted(found.tests.items()):
+                yield f"| {_code(name)} | {count:,} |"
         return
     yield "| count | baseline | now | change |"
     yield "|---|---:|---:|---:|"
@@ -31,17 +38,21 @@ def markdown_lines(
         before = baseline.counts.get(name)
         old = "" if before is None else f"{before:,}"
         yield f"| {_indented(name)} | {old} | {count:,} | {_change(before, count)} |"
-    changed = baseline.changed_functions(found)
+    yield from _change_table("test", baseline.changed_tests(found), top)
+    yield from _change_table("function", baseline.changed_functions(found), top)
+
+
+def _change_table(kind: str, changed: list[tuple[str, int, int]], top: int) -> Iterator[str]:
     if changed:
         yield ""
-        yield "| function | baseline | now | change |"
+        yield f"| {kind} | baseline | now | change |"
         yield "|---|---:|---:|---:|"
-        for function, old_count, new_count in changed[:top]:
+        for name, old_count, new_count in changed[:top]:
             change = _change(old_count, new_count)
-            yield f"| {_code(function)} | {old_count:,} | {new_count:,} | {change} |"
+            yield f"| {_code(name)} | {old_count:,} | {new_count:,} | {change} |"
     if len(changed) > top:
         yield ""
-        yield f"{len(changed) - top:,} more functions changed."
+        yield f"{len(changed) - top:,} more {kind}s changed."
 
 
 def _indented(name: str) -> str:
@@ -72,7 +83,14 @@ def _runs_of_backticks(text: str) -> list[str]:
 def github_benchmark(found: Stat, program: str) -> list[dict[str, Any]]:
     """Return what the action github-action-benchmark takes as "customSmallerIsBetter"."""
     return [
-        {"name": f"{program}: {name}" if program else name, "unit": unit, "value": count}
+        {"name": f"{program}: {name}" if program else name, "unit": _unit(name), "value": count}
         for name, count in found.counts.items()
-        if (unit := name.split()[-1])
+    ] + [
+        {"name": f"{name}: instructions", "unit": "instructions", "value": count}
+        for name, count in found.tests.items()
     ]
+
+
+def _unit(name: str) -> str:
+    """Return the unit of a count: "calls of the function" are calls."""
+    return name.partition(" of ")[0].split()[-1]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rtit.counting.counted_run import CountedRun
 from rtit.counting.counted_run import stat as count_program
 from rtit.errors import RtitError
-from rtit.profile.stat import function_label, stat
+from rtit.profile.regions import count_recording
+from rtit.profile.stat import Region, function_label
 from rtit.testing.baseline import Baselines, StoredCount, compare_counts, parse_tolerance
 from rtit.trace import Trace
 
@@ -66,14 +67,18 @@ class Programs:
         check: bool = True,
         env: Mapping[str, str] | None = None,
         cwd: Path | str | None = None,
+        function: str = "",
+        between: tuple[str, str] | None = None,
     ) -> CountedRun:
-        """Run a program and count what it executes, as `rtit.stat` does.
+        """Run a program and count what it executes, as `rtit.stat` does: all of it, the calls of
+        `function`, or from each execution of one function to the next one of another (`between`).
 
         For `env`, see `record`. Raises AssertionError if the exit code is not 0 (unless `check` is
         False), or if a part of the execution could not be counted; UsageError, RecordError.
         """
         words = [os.fspath(word) for word in argv]
-        counted = self._run_counted(words, env if env is not None else environment(), cwd)
+        region = Region.from_parameters(function, between)
+        counted = self._run_counted(words, env if env is not None else environment(), cwd, region)
         if check and counted.exit_code:
             raise AssertionError(f"{words[0]} ended with exit code {counted.exit_code}")
         if missing := [*counted.warnings, *counted.stat.describe_uncounted_code]:
@@ -81,13 +86,13 @@ class Programs:
         return counted
 
     def _run_counted(
-        self, argv: list[str], env: Mapping[str, str], cwd: Path | str | None
+        self, argv: list[str], env: Mapping[str, str], cwd: Path | str | None, region: Region | None
     ) -> CountedRun:
-        if not self._keeps_recordings:
+        if not self._keeps_recordings and region is None:
             return count_program(argv, env=env, cwd=cwd)
         recording = self.record(argv, env=env, cwd=cwd)
         with Trace(recording.path) as trace:
-            found = stat(trace, trace.threads)
+            found = count_recording(trace, region)
         return CountedRun(found, recording.exit_code, "a recording", recording.warnings)
 
     def assert_instructions(

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING
 from rtit.capture.events import EVENT_RECORD, EventFlag, EventKind
 from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.plugin_protocol import PluginMessage, plugin_settings
-from rtit.capture.qemu.qemu_process import GuestProgram, QemuProcess, qemu_for_request
+from rtit.capture.qemu.qemu_process import (
+    GuestProgram,
+    QemuProcess,
+    arguments_of_guest,
+    qemu_for_request,
+)
 from rtit.capture.qemu.session import QemuSession
 from rtit.capture.request import RecordPlan, RecordRequest
 from rtit.capture.session import RecordingTotals, exit_code_from_status
@@ -44,6 +49,20 @@ class CountedThread:
     instructions: int = 0
 
 
+@dataclass(slots=True)
+class CountedProgram:
+    """A program that process `pid` ran, until its end or the next exec.
+
+    `argv` are its arguments, those of the parent after a fork; empty if unknown. `begin` are the
+    instructions of the process before.
+    """
+
+    pid: int
+    argv: tuple[str, ...]
+    begin: int = 0
+    instructions: int = 0
+
+
 class CountSink:
     """Processes the plugin's messages: the threads that run, and the files with their counts."""
 
@@ -57,6 +76,9 @@ class CountSink:
         self.has_begun = False
         self.is_complete = True
         self.threads: list[CountedThread] = []
+        self.programs: list[CountedProgram] = []
+        self._running_programs: dict[int, CountedProgram] = {}
+        self._arguments: dict[int, tuple[str, ...]] = {}
         self._read = read
         self._files: dict[int, int] = {}
         self._running: dict[int, CountedThread] = {}
@@ -99,10 +121,29 @@ class CountSink:
         """Register the file in which a process, or its new program, counts."""
         self.read_final_counts(pid)
         self._files[pid] = file
+        self._begin_program(pid)
+
+    def set_arguments(self, pid: int, argv: tuple[str, ...]) -> None:
+        """Register the arguments of a process that has started or runs a new program."""
+        self._arguments[pid] = argv
+
+    def _begin_program(self, pid: int) -> None:
+        before = self._end_program(pid)
+        program = CountedProgram(pid, self._arguments.pop(pid, ()), before)
+        self._running_programs[pid] = program
+        self.programs.append(program)
+
+    def _end_program(self, pid: int) -> int:
+        """End the program of a process; return the instructions of the process."""
+        executed = sum(each.instructions for each in self.threads if each.pid == pid)
+        if (program := self._running_programs.pop(pid, None)) is not None:
+            program.instructions = executed - program.begin
+        return executed
 
     def report_missing_file(self, pid: int) -> None:
         """Note that the file with the counts of a process is missing."""
         self.read_final_counts(pid)
+        self._begin_program(pid)
         self.is_complete = False
         self.totals.warnings.append(f"process {pid} is not counted: too many open files")
 
@@ -126,6 +167,8 @@ class CountSink:
         """Read the remaining counts. May be called again."""
         for pid in list(self._files):
             self.read_final_counts(pid)
+        for pid in list(self._running_programs):
+            self._end_program(pid)
         killed = sum(thread.pid not in self._leaving_pids for thread in self._running.values())
         self._running.clear()
         if killed:
@@ -139,6 +182,9 @@ class CountSink:
         self.has_begun = True
         if tid in self._running:  # the thread runs a new program (exec)
             return
+        program, forked = self._running_programs.get(pid), self._running_programs.get(parent_pid)
+        if program is not None and forked is not None and not program.argv:
+            program.argv = forked.argv
         name = self._names.get(tid) or self._names.get(parent) or self._names.get(parent_pid, "")
         thread = CountedThread(tid, pid, name)
         self._running[tid] = thread
@@ -160,6 +206,11 @@ class CountSession(QemuSession):
         return self._count_sink.threads
 
     @property
+    def programs(self) -> list[CountedProgram]:
+        """All programs, in order of their start; complete after `finish_counting`."""
+        return self._count_sink.programs
+
+    @property
     def is_complete(self) -> bool:
         """Whether the counts of every program of every process are known."""
         return self._count_sink.is_complete
@@ -178,6 +229,10 @@ class CountSession(QemuSession):
                 self._count_sink.set_counts_file(pid, files.pop())
             elif flags & socket.MSG_CTRUNC:  # no free descriptor: the kernel dropped the file
                 self._count_sink.report_missing_file(pid)
+        elif len(data) >= EVENT_RECORD.size and data[0] == PluginMessage.HELLO:
+            # The process waits for the reply, so it still runs this program.
+            pid = EVENT_RECORD.unpack_from(data)[_PID_FIELD]
+            self._count_sink.set_arguments(pid, arguments_of_guest(pid))
         for file in files:
             os.close(file)
         return memoryview(data)

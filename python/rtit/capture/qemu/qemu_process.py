@@ -460,6 +460,18 @@ def qemu_for_request(request: RecordRequest, found: QemuInstallation | None) -> 
     return answer
 
 
+def arguments_of_guest(pid: int) -> tuple[str, ...]:
+    """Return the arguments of the program that a QEMU process runs; empty if they are unknown."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().removesuffix(b"\0").split(b"\0")
+    except OSError:
+        return ()
+    # QEMU's own are: qemu -plugin FILE -0 ARGV0 PATH
+    if words[3:4] != [b"-0"]:
+        return ()
+    return tuple(map(os.fsdecode, [*words[4:5], *words[6:]]))
+
+
 @dataclass(frozen=True, slots=True)
 class GuestProgram:
     """A program that can be started.

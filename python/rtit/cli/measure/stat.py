@@ -6,8 +6,10 @@ import argparse
 import shlex
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rtit.cli import options, output
@@ -15,7 +17,7 @@ from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import InputError, UsageError
-from rtit.profile.stat import PARTS_OF_COUNTS, Stat, StoredBaseline, function_label
+from rtit.profile.stat import PARTS_OF_COUNTS, Region, Stat, StoredBaseline, function_label
 from rtit.text_escaping import escape_control_characters, format_json, read_json_file
 
 if TYPE_CHECKING:
@@ -29,11 +31,18 @@ programs that PROGRAM starts. A recording of the same run would have the same co
 the counts to standard error, or to the file that -o names. Standard output has only the output of
 PROGRAM.
 
+With --function, or --from and --to, rtit records PROGRAM into a temporary file and decodes the
+recording, which takes longer than counting. Each thread has its own regions.
+
 Examples:
   rtit stat perf.data
   rtit stat ls -l
   rtit stat --json -o stat.json -- ./program
   rtit stat --runs 3 --per function --baseline stat.json --fail-above 0.5% -- ./program
+  rtit stat --function parse -- ./program
+  rtit stat --per test -- cargo nextest run
+  rtit stat --history counts.db -- ./program
+  rtit stat --history counts.db --show
 
 'rtit help exit-codes' lists the exit codes.
 """
@@ -61,17 +70,48 @@ def add_arguments(parser: CommandParser) -> None:
         help="Recording to read; the same as the argument FILE",
         dest="input",
     )
+    group = parser.add_argument_group("Part of the run")
+    options.add_value_option(
+        group,
+        "--function",
+        "NAME[@FILE]",
+        "Count only the calls of this function, with all functions that it calls. A recursive call "
+        "is part of the outermost call. Also show the least, the median and the most instructions "
+        "of a call",
+        dest="region_function",
+        default="",
+    )
+    options.add_value_option(
+        group,
+        "--from",
+        "A",
+        "Count only from each execution of A up to the next execution of B (--to) in the same "
+        "thread. A and B are functions (NAME[@FILE]), whose first instruction counts, or addresses "
+        "of instructions (0x401136)",
+        dest="region_start",
+        default="",
+    )
+    options.add_value_option(
+        group,
+        "--to",
+        "B",
+        "The end of --from; B itself is not counted",
+        dest="region_stop",
+        default="",
+    )
     group = parser.add_argument_group("Output")
     group.add_argument(
         "--per",
-        choices=("function", "dso", "thread"),
-        help="Also count the instructions of each function, file (dso) or thread",
+        choices=("function", "dso", "thread", "process", "test"),
+        help="Also count the instructions of each function, file (dso), thread, process or test. A "
+        "test is a process that runs one test of a Rust test binary, as cargo-nextest starts them. "
+        "process and test need a program and QEMU",
     )
     options.add_value_option(
         group,
         "--top",
         "N",
-        "With --per, show at most N functions, files or threads (default: 15)",
+        "With --per and --show, show at most N rows (default: 15)",
         default=15,
         type=int,
     )
@@ -103,8 +143,28 @@ def add_arguments(parser: CommandParser) -> None:
         "--fail-above",
         "N%",
         "Return exit code 1 if the number of instructions exceeds the baseline by more than N "
-        "percent",
+        "percent; with --per test, if that of any test does",
         type=_parse_percentage,
+    )
+    group = parser.add_argument_group("History")
+    options.add_value_option(
+        group,
+        "--history",
+        "FILE",
+        "Append the counts to FILE, an SQLite database, with the time and the commit of git",
+    )
+    options.add_list_option(
+        group,
+        "--label",
+        "NAME=VALUE",
+        "Store this label with the counts; may be repeated. Runs with different labels are "
+        "different series",
+    )
+    options.add_flag_option(
+        group,
+        "--show",
+        "Count nothing, but list the series in the file of --history, and where their levels "
+        "changed",
     )
     group = parser.add_argument_group("Running a program")
     options.add_value_option(
@@ -142,10 +202,30 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.format not in ("text", "json"):
             raise UsageError(f"--json cannot be combined with --format {arguments.format}")
         arguments.format = "json"
-    if arguments.per is not None and arguments.format in ("markdown", "github-benchmark"):
+    if arguments.per not in (None, "test") and arguments.format in (
+        "markdown",
+        "github-benchmark",
+    ):
         raise UsageError(f"--per cannot be combined with --format {arguments.format}")
     if arguments.fail_above is not None and arguments.baseline is None:
         raise UsageError("--fail-above needs --baseline")
+    if arguments.history is None and (arguments.show or arguments.label):
+        raise UsageError("--show and --label need --history")
+    arguments.labels = _parse_labels(arguments.label)
+    if arguments.show:
+        return _show_history(arguments)
+    arguments.region = None
+    if arguments.region_function or arguments.region_start or arguments.region_stop:
+        arguments.region = Region(
+            arguments.region_function, arguments.region_start, arguments.region_stop
+        )
+    by_process = arguments.per in ("process", "test")
+    if by_process and arguments.region is not None:
+        raise UsageError(f"--per {arguments.per} counts whole processes, not parts of them")
+    if arguments.history is not None:
+        from rtit.profile.history import create_history
+
+        create_history(arguments.history)
     baseline = None
     if arguments.baseline is not None:
         baseline = _read_baseline(arguments.baseline)
@@ -155,12 +235,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--runs, --backend and --qemu-env need a program: rtit stat [options] -- PROGRAM"
         )
-    from rtit.profile.stat import stat
-
-    with options.open_trace(arguments) as trace:
-        streams = trace.by_thread(options.parse_selection(arguments))
-        with show_progress("stat", streams, prints=False):
-            found = stat(trace, streams)
+    if by_process:
+        raise UsageError(f"--per {arguments.per} needs a program: rtit stat [options] -- PROGRAM")
+    found = _count_recording(arguments)
     if arguments.output is not None:
         output.write_file_or_stdout(
             arguments.output, _encode_escaped_lines(_format_counts(arguments, found, baseline))
@@ -173,10 +250,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format in _DATA_FORMATS and baseline is not None:
         _print_changes(arguments, found, baseline)
     _print_uncounted_code(arguments, found)
+    _append_to_history(arguments, found, is_complete=not found.losses.has_gaps)
     limit = arguments.fail_above
-    if limit is not None and baseline is not None and _instruction_growth(found, baseline) > limit:
+    if limit is not None and baseline is not None and _exceeds_limit(found, baseline, arguments):
         return 1
     return EXIT_CODE if found.losses.has_gaps else 0
+
+
+def _count_recording(arguments: argparse.Namespace) -> Stat:
+    from rtit.profile.regions import stat_region
+    from rtit.profile.stat import stat
+
+    with options.open_trace(arguments) as trace:
+        region = arguments.region
+        where = options.parse_selection(arguments)
+        streams = trace.by_thread(where, always_split=region is not None)
+        with show_progress("stat", streams, prints=False):
+            if region is not None:
+                return stat_region(trace, streams, region)
+            return stat(trace, streams)
 
 
 def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None) -> int:
@@ -215,13 +307,15 @@ def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None)
         output.print_error("stat", warning)
     _print_uncounted_code(arguments, found)
     failed = next((each.exit_code for each in runs if each.exit_code), 0)
+    is_complete = all(each.whole for each in runs)
+    _append_to_history(arguments, found, is_complete=is_complete and not failed)
     limit = arguments.fail_above
     if failed or limit is None or baseline is None:
         return failed
-    if not all(each.whole for each in runs):
+    if not is_complete:
         output.print_error("stat", "some counts are missing, so rtit cannot check --fail-above")
         return 1
-    return int(_instruction_growth(found, baseline) > limit)
+    return int(_exceeds_limit(found, baseline, arguments))
 
 
 def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
@@ -231,16 +325,23 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
 
     wanted = ending_signals()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
-    asked = (arguments.per, arguments.baseline)
-    where = arguments.format == "json" or arguments.runs > 1 or asked != (None, None)
+    asked = (arguments.per, arguments.baseline, arguments.history)
+    where = arguments.format == "json" or arguments.runs > 1 or asked != (None, None, None)
     request = RecordRequest(
         arguments.program, backend=arguments.backend, blocked=blocked, qemu_env=arguments.qemu_env
     )
     choice = choose_counting_backend(request)
+    if arguments.per in ("process", "test") and choice.backend != "qemu":
+        raise UsageError(f"--per {arguments.per} needs QEMU")
     runs = []
     for _ in range(arguments.runs):
-        limit = arguments.max_edges
-        with CountingRun(request, choice, where=where, max_counters=limit) as counting:
+        with CountingRun(
+            request,
+            choice,
+            where=where,
+            max_counters=arguments.max_edges,
+            region=arguments.region,
+        ) as counting:
             was_interrupted = wait_for_program(counting.session, wanted, forward_first=True)
             runs.append(counting.finish())
         if was_interrupted:
@@ -260,8 +361,10 @@ def _format_counts(
     if arguments.format == "markdown":
         limit, verdict = arguments.fail_above, ""
         if limit is not None and baseline is not None:
-            growth = _instruction_growth(found, baseline)
-            if growth > limit:
+            if arguments.per == "test" and (slower := _slower_tests(found, baseline, limit)):
+                verdict = f"Tests that exceed the limit of {limit:.4%}: {len(slower):,}."
+            elif arguments.per != "test" and _instruction_growth(found, baseline) > limit:
+                growth = _instruction_growth(found, baseline)
                 verdict = (
                     f"The number of instructions grew by {growth:.4%}, which is more than "
                     f"the limit of {limit:.4%}."
@@ -270,6 +373,8 @@ def _format_counts(
         return
     if arguments.format == "github-benchmark":
         name = shlex.join(arguments.program or [str(arguments.file or arguments.input or "")])
+        if arguments.region is not None:
+            name = f"{name}: {arguments.region}" if name else str(arguments.region)
         yield from format_json(github_benchmark(found, name), indent=2).split("\n")
         return
     if variation is not None and len(variation.runs) < 2:
@@ -286,9 +391,7 @@ def _format_counts(
         yield from _format_run_differences(variation, arguments.top)
     if baseline is not None:
         yield ""
-        yield from _format_changes_since_baseline(
-            found, baseline, arguments.fail_above, arguments.top
-        )
+        yield from _format_changes_since_baseline(found, baseline, arguments)
 
 
 def _format_count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
@@ -301,8 +404,13 @@ def _format_count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]
     if per == "function":
         rows = [(function_label(each), count) for each, count in found.functions.most_common()]
     else:
-        counter = {"dso": found.files, "thread": found.threads}[per]
-        rows = [(name or "in no file", count) for name, count in counter.most_common()]
+        counters = {
+            "dso": found.files,
+            "thread": found.threads,
+            "process": found.processes,
+            "test": found.tests,
+        }
+        rows = [(name or "in no file", count) for name, count in counters[per].most_common()]
     whole = found.counts["instructions"] or 1
     for name, count in rows[:top]:
         yield f"{count:18,} {count / whole:7.1%}  {name}"
@@ -325,16 +433,20 @@ def _format_run_differences(variation: RunVariation, top: int) -> Iterator[str]:
 
 
 def _format_changes_since_baseline(
-    found: Stat, baseline: StoredBaseline, limit: float | None, top: int
+    found: Stat, baseline: StoredBaseline, arguments: argparse.Namespace
 ) -> Iterator[str]:
-    """Return the changes of the instructions since the baseline, and of the `top` functions."""
+    """Return the changes since the baseline: all instructions, and --top functions or tests."""
+    limit, top = arguments.fail_above, arguments.top
+    if arguments.per == "test":
+        limit = None  # it is for each test
     more = found.counts["instructions"] - baseline.counts["instructions"]
     part = _instruction_growth(found, baseline)
     verdict = f": more than {limit:.4%} above" if limit is not None and part > limit else ""
     yield f"{more:+18,}  instructions since the baseline ({part:+.4%}){verdict}"
     if (renamed := baseline.renamed_file(found)) is not None:
         yield f"{'':18}  functions of {renamed[1]} are compared with those of {renamed[0]}"
-    changed = baseline.changed_functions(found)
+    by_test = arguments.per == "test"
+    changed = baseline.changed_tests(found) if by_test else baseline.changed_functions(found)
     for name, old, new in changed[:top]:
         yield f"{new - old:+18,}  {name}: {old:,}, now {new:,}"
     if len(changed) > top:
@@ -343,9 +455,80 @@ def _format_changes_since_baseline(
 
 def _print_changes(arguments: argparse.Namespace, found: Stat, baseline: StoredBaseline) -> None:
     """Print the changes since the baseline to standard error, beside JSON that goes elsewhere."""
-    limit, top = arguments.fail_above, arguments.top
-    for line in _format_changes_since_baseline(found, baseline, limit, top):
+    for line in _format_changes_since_baseline(found, baseline, arguments):
         output.print_line(line, to=sys.stderr)
+
+
+def _exceeds_limit(found: Stat, baseline: StoredBaseline, arguments: argparse.Namespace) -> bool:
+    """Return whether the instructions, or with --per test those of a test, exceed the limit."""
+    limit: float = arguments.fail_above
+    if arguments.per != "test":
+        return _instruction_growth(found, baseline) > limit
+    slower = _slower_tests(found, baseline, limit)
+    for name in slower:
+        before, now = baseline.tests[name], found.tests[name]
+        output.print_error("stat", f"{name}: {now:,} instructions, the baseline has {before:,}")
+    return bool(slower)
+
+
+def _slower_tests(found: Stat, baseline: StoredBaseline, limit: float) -> list[str]:
+    return [
+        name for name, before in baseline.tests.items() if found.tests[name] > before * (1 + limit)
+    ]
+
+
+def _append_to_history(arguments: argparse.Namespace, found: Stat, *, is_complete: bool) -> None:
+    """Append the counts to the file of --history, if they are those of a whole successful run."""
+    if arguments.history is None:
+        return
+    if not is_complete:
+        output.print_error("stat", "the run failed or has gaps, so the history does not get it")
+        return
+    from rtit.counting.process_labels import process_label
+    from rtit.profile.history import append_run
+
+    recording = str(arguments.file or arguments.input or "perf.data")
+    if arguments.per != "process":
+        found = replace(found, processes=Counter())
+    append_run(
+        arguments.history,
+        found,
+        process_label(arguments.program) if arguments.program else recording,
+        str(arguments.region or ""),
+        arguments.labels,
+    )
+
+
+def _show_history(arguments: argparse.Namespace) -> int:
+    from rtit.profile.history import history_json, history_lines, read_series
+
+    if arguments.program is not None or arguments.file or arguments.input:
+        raise UsageError("--show reads only the file of --history")
+    if arguments.format not in ("text", "json"):
+        raise UsageError(f"--show cannot be combined with --format {arguments.format}")
+    series = read_series(arguments.history)
+    wanted = arguments.labels.items()
+    series = [each for each in series if wanted <= each.labels.items()]
+    if arguments.format == "json":
+        lines = iter(format_json(history_json(series), indent=2).split("\n"))
+    else:
+        lines = history_lines(series, arguments.top)
+    if arguments.output is not None:
+        output.write_file_or_stdout(arguments.output, _encode_escaped_lines(lines))
+    else:
+        for line in lines:
+            output.print_line(line)
+    return 0
+
+
+def _parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--label {text}: expected NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def _instruction_growth(found: Stat, baseline: StoredBaseline) -> float:
@@ -381,6 +564,10 @@ def _print_uncounted_code(arguments: argparse.Namespace, found: Stat) -> None:
     lines = _files_without_symbols(found) if arguments.per == "function" else []
     for line in [*lines, *found.describe_uncounted_code]:
         output.print_error("stat", f"missing: {line}")
+    if arguments.per == "test" and not found.tests:
+        output.print_error("stat", "no process ran one test, as BINARY --exact TEST does")
+    for line in found.notes:
+        output.print_error("stat", line)
 
 
 def _encode_escaped_lines(lines: Iterable[str]) -> Iterator[bytes]:

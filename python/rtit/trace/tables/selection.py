@@ -235,6 +235,14 @@ class SelectedRange(NamedTuple):
     until: int = LATEST
 
 
+class FunctionInFile(NamedTuple):
+    """A function: path of the file, offset in it, and symbol as in the file."""
+
+    path: str
+    offset: int
+    symbol: str
+
+
 class SelectedRanges:
     """The address ranges of a selection's `ranges` and `functions`, process by process.
 
@@ -267,7 +275,22 @@ class SelectedRanges:
         found = [each for pid in pids if (each := self.in_processes(pid)) is not None]
         return tuple(found) if len(found) == len(pids) else None
 
-    def check_functions_exist(self, pids: Iterable[int]) -> None:
+    def entries(self, name: str, pids: Iterable[int]) -> dict[FunctionInFile, list[SelectedRange]]:
+        """Return the first byte of each function with a name, in each mapping of its file."""
+        found: dict[FunctionInFile, list[SelectedRange]] = {}
+        mappings = {mapping for pid in pids for mapping in self._images.mappings(pid)}
+        for mapping in sorted(mappings, key=lambda each: (each.path, each.start)):
+            symbols = self._symbols_of_mapping(mapping)
+            for offset, symbol in _functions_of_name(name, mapping.path, symbols).items():
+                start = mapping.start + offset - mapping.offset
+                if mapping.start <= start < mapping.end:
+                    function = FunctionInFile(mapping.path, offset, symbol)
+                    found.setdefault(function, []).append(
+                        SelectedRange(start, start + 1, mapping.since, mapping.until)
+                    )
+        return found
+
+    def check_functions_exist(self, pids: Iterable[int], option: str = "--function") -> None:
         """Raise UsageError for a function that no process has. The error lists similar names."""
         mappings = [mapping for pid in pids for mapping in self._images.mappings(pid)]
         for name in self._selection.functions:
@@ -280,7 +303,7 @@ class SelectedRanges:
                 for each in self._function_names_of_mapping(mapping)
             }
             hint = similar_names_hint(name_to_text(name), names)
-            raise UsageError(f"--function {name}: no mapped file has this function{hint}")
+            raise UsageError(f"{option} {name}: no mapped file has this function{hint}")
 
     def _in_mapping(self, name: str, mapping: Mapping) -> Iterator[SelectedRange]:
         key = (name, mapping.path, mapping.build_id)
@@ -308,17 +331,10 @@ def _function_offsets(
     name: str, path: str, symbols: FileSymbols | None
 ) -> Iterator[tuple[int, int]]:
     """Yield the ranges of file offsets that belong to a function name."""
-    bare, at, file = name.rpartition("@")
-    names = set(map(name_to_text, (name, bare) if at and _is_file(file, path) else (name,)))
     end_of_last = 0
     if symbols is not None:
         functions = symbols.functions
-        # A function with several names is listed once, under the best one.
-        matching = {
-            each.offset
-            for each in functions
-            if each.name in names or _demangle_name(each.name) in names
-        }
+        matching = _functions_of_name(name, path, symbols)
         for start, end, owner in zip(*symbols.native.owned_ranges(), strict=True):
             if functions[owner].offset in matching:
                 yield start, end
@@ -327,6 +343,20 @@ def _function_offsets(
             end_of_last = max(end_of_last, end)
     if _is_file(name, path):
         yield end_of_last, LATEST
+
+
+def _functions_of_name(name: str, path: str, symbols: FileSymbols | None) -> dict[int, str]:
+    """Return the symbols of the functions with a name, by their offset in the file."""
+    if symbols is None:
+        return {}
+    bare, at, file = name.rpartition("@")
+    names = set(map(name_to_text, (name, bare) if at and _is_file(file, path) else (name,)))
+    # A function with several names is listed once, under the best one.
+    return {
+        each.offset: each.name
+        for each in symbols.functions
+        if each.name in names or _demangle_name(each.name) in names
+    }
 
 
 def _is_file(name: str, path: str) -> bool:
@@ -442,12 +472,12 @@ class RowFilter:
         low, high = (getattr(batch, name) for name in batch.ADDRESS_COLUMNS)
         spaces = batch.extra_columns.get("space")
         if self.ranges_by_space is None or spaces is None:
-            inside = _rows_overlapping_ranges(self.ranges, low, high, times)
+            inside = rows_overlapping_ranges(self.ranges, low, high, times)
         else:
             inside = np.zeros(len(batch), np.bool_)
             for number in np.unique(spaces).tolist():
                 in_space = spaces == number
-                inside[in_space] = _rows_overlapping_ranges(
+                inside[in_space] = rows_overlapping_ranges(
                     self.ranges_by_space[number],
                     low[in_space],
                     high[in_space],
@@ -456,7 +486,7 @@ class RowFilter:
         return inside if mask is None else mask & inside
 
 
-def _rows_overlapping_ranges(
+def rows_overlapping_ranges(
     ranges: Sequence[SelectedRange],
     low: NDArray[Any],
     high: NDArray[Any],
