@@ -285,7 +285,9 @@ def add_max_edges_option(parser: CommandParser, *, calls: bool = False) -> None:
 
 
 def _add_kernel_options(parser: CommandParser) -> None:
-    group = parser.add_rare_group("Kernel code (not needed for recordings of perf record --kcore)")
+    group = parser.add_rare_group(
+        "Kernel code (not needed for a recording made with perf record --kcore)"
+    )
     add_value_option(group, "--kcore", "FILE", "Copy of /proc/kcore")
     add_value_option(
         group, "--kallsyms", "FILE", "Copy of /proc/kallsyms, which has the kernel's symbols"
@@ -313,13 +315,14 @@ def _add_guest_options(parser: CommandParser) -> None:
         "--guest-process",
         "CR3[,VMCS]=MACHINE/PID",
         "The address space with this CR3 (and VMCS pointer) belongs to process PID of the virtual "
-        "machine whose subdirectory of --guestmount is MACHINE; may be repeated",
+        "machine whose subdirectory in the --guestmount directory is MACHINE; may be repeated",
     )
     add_value_option(
         group,
         "--guestkallsyms",
         "FILE",
-        "Copy of a guest's /proc/kallsyms, for guests that have no subdirectory of --guestmount",
+        "Copy of a guest's /proc/kallsyms, for guests without a subdirectory in the --guestmount "
+        "directory",
         dest="guest_kallsyms",
     )
     add_value_option(
