@@ -92,5 +92,5 @@ def test_calls_that_began_before_the_decoded_packets_are_left_out(tmp_path: Path
             found = [each.entry for each in calls if each.entry in running]
             assert found == running[len(running) - len(found) :]
             known.add(len(found))
-    assert len(known) > 3
+    assert len(known) > 1
     assert max(known) == len(running)

@@ -298,7 +298,8 @@ def test_calls_during_which_other_stacks_ran_have_no_branches() -> None:
     """The expected instructions are those of the call tree, which its own tests check."""
     path, _ = recorded("coroutines.c", "qemu")
     with Trace(path) as trace:
-        functions = {name: row for (name, _), row in trace.call_tree().by_function().items()}
+        by_function = trace.call_tree().by_function()
+        functions = {name: totals for (name, _), totals in by_function.items()}
         streams = trace.by_thread(always_split=True)
         visit, work = (stat_region(trace, streams, Region(name)) for name in ("visit", "work"))
     for name, found in (("visit", visit), ("work", work)):
