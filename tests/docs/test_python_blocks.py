@@ -22,6 +22,7 @@ WITHOUT = {
     *("Trace.guest_processes", "Ledger.from_rows", "Image.native"),
     *(
         "Stream.native_decoder",
+        "Stream.packets_with_bytes",
         "Stream.guest_spaces",
         "Stream.other_spaces",
         "Stream.has_several_threads",
