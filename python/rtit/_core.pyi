@@ -489,6 +489,10 @@ class StreamDecoder:
         Cut for a branch that was not taken), `time`, `offset` (u64), `space`, `target_space` (u32;
         empty if it is `space` for all), as `instructions`.
         """
+    def indexed_branches(self, max_rows: int) -> Columns | None:
+        """As `branches`, decoded in one thread, with `index` (u64): the number of instructions
+        before the branch.
+        """
     def block_ids(self, max_rows: int) -> Column | None:
         """Return more block ids (u32), in whole runs."""
     def blocks(self, first: int = 0) -> Columns:
