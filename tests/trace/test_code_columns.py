@@ -42,6 +42,7 @@ def executed_branches(live: RecordedProgram) -> dict[int, list[tuple[int, int, i
         EventKind.INDIRECT_CALL: BranchKind.INDIRECT_CALL,
         EventKind.RETURN: BranchKind.RETURN,
         EventKind.FAR: BranchKind.FAR,
+        EventKind.SYSCALL: BranchKind.SYSCALL,
     }
     found: dict[int, list[tuple[int, int, int]]] = {}
     for event in live.log.events():
@@ -55,7 +56,7 @@ def executed_branches(live: RecordedProgram) -> dict[int, list[tuple[int, int, i
 
 
 @pytest.mark.parametrize("name", ["threads", "signal_nested", "interrupted", "far", "fork"])
-def test_branches_have_the_positions_at_which_they_ran(
+def test_branches_have_the_positions_and_system_calls_that_ran(
     name: str, program: ProgramBuilder, record: Recorder
 ) -> None:
     live = record([program(name)])
@@ -68,8 +69,33 @@ def test_branches_have_the_positions_at_which_they_ran(
         own = rows["tid"] == tid
         columns = (rows[column][own].tolist() for column in ("source", "kind", "index"))
         assert [*zip(*columns, strict=True)] == executed
+    is_call = rows["kind"] == BranchKind.SYSCALL
+    assert is_call.any()
+    assert not rows["target"][is_call].any()
+    assert rows["target"][~is_call].all()
     for column, values in plain.items():
         assert values.tolist() == rows[column].tolist()
+
+
+def test_interrupt_80h_is_a_system_call_among_branches(
+    program: ProgramBuilder, record: Recorder
+) -> None:
+    path = program("int80")
+    live = record([path])
+    if live.stdout != "pids 3\n":
+        pytest.skip("this kernel makes no 32-bit system calls for 64-bit programs")
+    printed = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
+    [interrupt] = (int(line.split()[0], 16) for line in printed.splitlines() if "interrupt" in line)
+    with Trace(live.data) as trace:
+        rows = trace.branches(extra_columns=INDEX).columns()
+        instructions = trace.instructions().columns()["ip"]
+    here = rows["source"] == interrupt
+    assert rows["kind"][here].tolist() == [BranchKind.SYSCALL] * 3
+    assert rows["target"][here].tolist() == [0] * 3
+    # The instruction does not count as executed: the index is that of the next one.
+    assert instructions[rows["index"][here]].tolist() == [interrupt + 2] * 3
+    system_calls = [event for event in live.log.events() if event.kind == EventKind.SYSCALL]
+    assert (rows["kind"] == BranchKind.SYSCALL).sum() == 3 + len(system_calls)
 
 
 def assert_indexes_are_positions(trace: Trace) -> None:

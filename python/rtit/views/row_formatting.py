@@ -187,7 +187,12 @@ class _RowFormatter:
         )
         used = np.flatnonzero(np.bincount(numbers))
         names = [_module_or_function(*self._trace.symbols.table[each]) for each in used.tolist()]
-        return "locations", np.searchsorted(used, numbers).astype(np.uint64), offsets, names
+        found = np.searchsorted(used, numbers)
+        if name == "target":
+            # The target of a system call may be unknown.
+            found[addresses == 0] = len(names)
+            names.append(("-", False))
+        return "locations", found.astype(np.uint64), offsets, names
 
     def _time_column(self, batch: Batch, name: str) -> _Column:
         import numpy as np

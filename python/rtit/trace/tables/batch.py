@@ -68,31 +68,27 @@ class End(LabelledNumber):
     INDIRECT_CALL = 5
     RETURN = 6
     FAR = 7  # far JMP, CALL, RET, IRET and similar
-    SYSCALL = 8
-    EVENT = 9  # before the next instruction
-    OFF = 10  # tracing was disabled after an instruction that is not a branch
-    LOST = 11  # the next instructions are lost
-    END_OF_STREAM = 12
-    VM_ENTRY = 13  # VMLAUNCH, VMRESUME
+    SYSCALL = 8  # SYSCALL, SYSENTER
+    VM_ENTRY = 9  # VMLAUNCH, VMRESUME
+    EVENT = 10  # before the next instruction
+    OFF = 11  # tracing was disabled after an instruction that is not a branch
+    LOST = 12  # the next instructions are lost
+    END_OF_STREAM = 13
 
 
 class BranchKind(LabelledNumber):
-    """Kind of a branch or another transfer. The numbers are those of `End`, but for `NOT_TAKEN`."""
+    """Kind of a branch or another transfer."""
 
     NOT_TAKEN = 0  # a conditional branch
-    CONDITIONAL = 1  # taken
-    JUMP = 2
-    CALL = 3
-    INDIRECT_JUMP = 4
-    INDIRECT_CALL = 5
-    RETURN = 6
-    FAR = 7
-    SYSCALL = 8
-    EVENT = 9
-    OFF = 10
-    LOST = 11
-    END_OF_STREAM = 12
-    VM_ENTRY = 13
+    CONDITIONAL = End.CONDITIONAL  # taken
+    JUMP = End.JUMP
+    CALL = End.CALL
+    INDIRECT_JUMP = End.INDIRECT_JUMP
+    INDIRECT_CALL = End.INDIRECT_CALL
+    RETURN = End.RETURN
+    FAR = End.FAR
+    SYSCALL = End.SYSCALL  # and INT 80H
+    VM_ENTRY = End.VM_ENTRY
 
 
 class EventKind(LabelledNumber):
@@ -238,7 +234,8 @@ Address spaces: `space` is the address space of a row's code, 0 for code in no s
 Code, with `extra_columns`; of blocks the first instruction, of branches the source:
 
 * `index`: position of the instruction in the stream, from 0 on; in tables of a `Trace`, in the
-  thread. `Calls.first` and `Selection.indexes` are such positions.
+  thread. `Calls.first` and `Selection.indexes` are such positions. INT 80H does not count as an
+  instruction: its branch has the index of the next one.
 * `function`: index in `FunctionBatch.functions`: the function, the name of the file where no
   function is known, or "" for code in no file.
 * `file`, `line`: source line from DWARF. `file` is an index in `FunctionBatch.files`; an unknown

@@ -182,6 +182,8 @@ class Branch(NamedTuple):
 class Branches(FunctionBatch):
     """Branches and other transfers in order, direct ones included: `source` (IP of the
     instruction), `target`, `kind` (a `BranchKind`), `time` (TSC estimate, a lower bound).
+
+    `target` is 0 for system calls into a kernel that was not traced.
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
