@@ -487,7 +487,12 @@ class StreamDecoder:
     def branches(self, max_rows: int) -> Columns | None:
         """Return more branches and other transfers: `source`, `target` (u64), `kind` (u8, `ENDS`;
         Cut for a branch that was not taken), `time`, `offset` (u64), `space`, `target_space` (u32;
-        empty if it is `space` for all), as `instructions`.
+        empty if it is `space` for all), as `instructions`. The target of a system call is 0 if it
+        is not known.
+        """
+    def indexed_branches(self, max_rows: int) -> Columns | None:
+        """As `branches`, decoded in one thread, with `index` (u64): the number of instructions
+        before the branch.
         """
     def block_ids(self, max_rows: int) -> Column | None:
         """Return more block ids (u32), in whole runs."""

@@ -125,7 +125,9 @@ def test_text_lines_show_the_values_of_the_tables(
         assert clock is not None
 
         def symbol(time: int, ip: int) -> str:
-            return f"{ip:16x} {trace.symbols.lookup(stream.tid, time, ip)!s:32}"
+            # The target of a system call is 0: unknown.
+            name = str(trace.symbols.lookup(stream.tid, time, ip)) if ip else "-"
+            return f"{ip:16x} {name:32}"
 
         def branch_text(end: End, otherwise: str) -> str:
             return otherwise if end is End.CUT else end.label

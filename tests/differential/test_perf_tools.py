@@ -60,19 +60,17 @@ def test_perf_script_has_no_errors_and_all_instructions(
 
 
 def test_perf_script_lists_the_same_branches(data: Path, tmp_path: Path) -> None:
-    """perf lists taken branches and interrupts; rtit's taken branches and interrupts equal
-    these.
-    """
+    """perf lists taken branches, system calls and interrupts; those of rtit equal these."""
     theirs: dict[int, Counter[tuple[int, int]]] = {}
     for line in run_perf(
-        tmp_path, "script", "-f", "-i", data, "--itrace=b", "-F", "event,tid,ip,addr"
+        tmp_path, "script", "-f", "-i", data, "--itrace=b", "-F", "event,tid,ip,addr,flags"
     ).splitlines():
         tid, event, *rest = line.replace("=>", " => ").split()
         if not event.startswith("branches"):  # a sample that has AUX data
             continue
-        source, _, target = rest
+        *flags, source, _, target = rest
         # Where tracing begins or ends, one of both is 0.
-        if int(source, 16) and int(target, 16):
+        if (int(source, 16) and int(target, 16)) or flags == ["tr", "end", "syscall"]:
             found = theirs.setdefault(int(tid), Counter())
             found[int(source, 16), int(target, 16)] += 1
     ours: dict[int, Counter[tuple[int, int]]] = {}

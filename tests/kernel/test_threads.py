@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernel import recording
@@ -195,6 +196,23 @@ def test_single_threads_add_up_to_stream(recorded: Path, machine: Machine, timin
             for each in (whole, *trace.threads)
         ]
         assert events[0] == events[1] + events[2]
+
+
+def test_index_and_function_of_one_thread_are_those_of_its_own_instructions(
+    recorded: Path, machine: Machine
+) -> None:
+    with Trace(recorded) as trace:
+        for thread in trace.threads:
+            own = np.array([ip for tid, ip in machine.ran if tid == thread.tid], np.uint64)
+            rows = thread.blocks(extra_columns=["index", "function"]).columns()
+            assert own[rows["index"]].tolist() == rows["start"].tolist()
+            named = zip(rows["time"].tolist(), rows["start"].tolist(), strict=True)
+            found = [trace.symbols.lookup(thread.tid, time, ip) for time, ip in named]
+            names = [each.name or Path(each.module).name for each in found]
+            assert rows["function"].tolist() == names
+            assert "__switch_to" in names
+            with pytest.raises(UnsupportedError, match="indexes of branches are of all threads"):
+                thread.branches(extra_columns=["index"])
 
 
 def test_stream_results_of_one_thread_raise(recorded: Path) -> None:

@@ -117,10 +117,11 @@ PROGRAMS = {
 }
 UNLISTED = {
     "environment": Program("environment.c", "", instructions=1000),
+    "int80": Program("int80.c", "pids 3\n", instructions=200),
     "hangs_up": Program("hangs_up.c", "hung up\n", 3, instructions=100),
     "regions": Program("regions.c", "sum 936\n", instructions=3000),
 }
-"""Programs whose behaviour depends on what starts them."""
+"""Programs whose behaviour depends on what starts them, or that a back end cannot run."""
 
 
 def build(name: str, directory: Path = CACHE) -> Path:

@@ -67,7 +67,7 @@ def expected(stream: Stream, index: str, branches: str, size: int) -> bytes:
     for batch in stream.branches():
         rows = zip(batch.source.tolist(), batch.target.tolist(), batch.kind.tolist(), strict=True)
         for source, target, kind in rows:
-            if BRANCHES[branches](kind):
+            if target and BRANCHES[branches](kind):
                 counts[INDEXES[index](source, target, size)] += 1
     return bytes(min(counts[at], 255) for at in range(size))
 

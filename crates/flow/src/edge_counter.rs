@@ -5,8 +5,8 @@
 //! Ids are valid within a generation; each address space has its own.
 //!
 //! A bitmap counts only edges that a packet decided: conditional branches both ways, indirect jumps and calls, returns,
-//! far transfers. Direct jumps and calls follow from these. PT reports branches, not blocks, so AFL's hash takes the
-//! address of the branch instead of the start of the first block.
+//! far transfers. Direct jumps and calls follow from these, and a system call without a target is no edge there. PT
+//! reports branches, not blocks, so AFL's hash takes the address of the branch instead of the start of the first block.
 
 use crate::event::Event;
 use crate::hash::{add_to_count, CountsBy};
@@ -59,7 +59,7 @@ impl EdgeCounter {
             }
         }
         for (&(from, to, kind), &count) in &self.interpreted {
-            if filter.accepts_edge(RunEnd::ALL[usize::from(kind)]) {
+            if to != 0 && filter.accepts_edge(RunEnd::ALL[usize::from(kind)]) {
                 add_count(hash.bitmap_slot(from, to, mask), count);
             }
         }

@@ -116,8 +116,8 @@ pub use sinks::buffer_pool::{
 };
 pub use sinks::{
     BlockIdColumns, BlockIdSink, BlockTable, BranchColumns, BranchSink, ColumnSink, HashedRun,
-    HashedRunColumns, HashedRunSink, InstructionBlock, InstructionColumns, InstructionRun,
-    InstructionSink, OrderedSink, PositionedEvent, RunColumns, RunSink,
+    HashedRunColumns, HashedRunSink, IndexedBranchSink, InstructionBlock, InstructionColumns,
+    InstructionRun, InstructionSink, OrderedSink, PositionedEvent, RunColumns, RunSink,
 };
 pub use stream_decoder::{ReusableDecoder, StreamDecoder, StreamWindow, WindowSource};
 pub use time::{GuestTsc, TimeSettings, TimingSample};

@@ -25,17 +25,18 @@ named_enum! {
         Return = 6, "return";
         /// Far JMP, CALL, RET, IRET and the like.
         Far = 7, "far";
+        /// SYSCALL, SYSENTER. Among edges also INT 80H.
         Syscall = 8, "syscall";
-        /// An event struck before the next instruction.
-        Event = 9, "event";
-        /// Tracing was turned off after an instruction that is no transfer (MOV CR3).
-        Off = 10, "off";
-        /// What followed is lost.
-        Lost = 11, "lost";
-        /// The stream ended.
-        EndOfStream = 12, "end of stream";
         /// VMLAUNCH, VMRESUME.
-        VmEntry = 13, "vm entry";
+        VmEntry = 9, "vm entry";
+        /// An event struck before the next instruction.
+        Event = 10, "event";
+        /// Tracing was turned off after an instruction that is no transfer (MOV CR3).
+        Off = 11, "off";
+        /// What followed is lost.
+        Lost = 12, "lost";
+        /// The stream ended.
+        EndOfStream = 13, "end of stream";
     }
 }
 
@@ -169,7 +170,7 @@ pub trait Sink {
     /// Ends the open run, if any. `offset`: of the packet that showed it.
     fn end_run(&mut self, end: RunEnd, offset: u64);
     /// The instruction at `from` led to `to`, whether decoding continues there or not. A conditional branch that was
-    /// not taken has the kind `Cut`.
+    /// not taken has the kind `Cut`. A system call into code that is not traced has the target 0.
     fn add_edge(&mut self, _from: u64, _to: u64, _kind: RunEnd) {}
     /// The last edge led into this address space, perhaps another one.
     fn note_entered_space(&mut self, _space: u32) {}

@@ -9,6 +9,7 @@ pub(crate) mod buffer_pool;
 mod column_set;
 mod column_sink;
 mod hashed_runs;
+mod indexed_branches;
 mod instructions;
 mod runs;
 
@@ -16,5 +17,6 @@ pub use block_ids::{BlockIdColumns, BlockIdSink, BlockTable, InstructionBlock};
 pub use branches::{BranchColumns, BranchSink};
 pub use column_sink::{ColumnSink, OrderedSink};
 pub use hashed_runs::{HashedRun, HashedRunColumns, HashedRunSink};
+pub use indexed_branches::IndexedBranchSink;
 pub use instructions::{InstructionColumns, InstructionSink};
 pub use runs::{InstructionRun, PositionedEvent, RunColumns, RunSink};

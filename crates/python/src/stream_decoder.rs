@@ -13,8 +13,8 @@ use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 use rtit_flow::{
     AdditiveDecoder, AdditiveSink, AddressSpaces, BlockIdSink, BlockTable, BranchSink,
     BufferPoolGuard, CountingSink, CoverageLedger, ErrorClass, EventKind, HashedRunSink,
-    InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig, RunEnd, RunSink, Settings, Sink,
-    StreamCounts, TimingSample, Totals,
+    IndexedBranchSink, InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig, RunEnd,
+    RunSink, Settings, Sink, StreamCounts, TimingSample, Totals,
 };
 use rtit_listing::{CallBatch, CallSink, FunctionCountSink, ListingSink, NONE};
 
@@ -430,6 +430,32 @@ impl StreamDecoder {
         let sink = |settings: &Settings| BranchSink::new(settings.timing_samples);
         let batch = self.next_batch(py, max_rows, true, sink)?;
         batch.map(|batch| branches_dict(py, batch)).transpose()
+    }
+
+    fn indexed_branches<'py>(
+        &self,
+        py: Python<'py>,
+        max_rows: usize,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let mut state = self.lock_state()?;
+        // One thread decodes: instructions count from the start of the stream.
+        let decoder = state.decoder_of_type(|input| {
+            let sink = IndexedBranchSink::new(input.settings.timing_samples);
+            Ok(input.into_serial_decoder(sink))
+        })?;
+        let Some(decoder) = decoder else {
+            return Ok(None);
+        };
+        decoder.sink_mut().set_row_limit(max_rows.max(1));
+        self.decode_serially(py, decoder, true)?;
+        if decoder.sink_mut().is_empty() && decoder.is_finished() {
+            state.finish_decoder();
+            return Ok(None);
+        }
+        let (batch, indexes) = decoder.sink_mut().take_batch();
+        let dict = branches_dict(py, batch)?;
+        dict.set_item("index", Column::from(indexes))?;
+        Ok(Some(dict))
     }
 
     fn block_ids(&self, py: Python<'_>, max_rows: usize) -> PyResult<Option<Column>> {

@@ -73,6 +73,10 @@ FIELDS = {
     "insnlen": "length of the instruction in bytes",
     "bits": "code width: 64, 32 or 16",
     "in_tx": "whether the instruction ran in a transaction",
+    "index": "position of the instruction in its thread, from 0 on, as --index takes it",
+    "function": "name of the function, or of the file where no function is known",
+    "file": "source file, from DWARF",
+    "line": "line in the source file",
     "earliest": "earliest time at which the instruction can have run",
     "latest": "latest time at which the instruction can have run",
     "cycles": "number of core cycles that CYC packets have counted since the start of the trace",
@@ -97,13 +101,19 @@ def format_overview_page() -> str:
 
 def format_fields_page() -> str:
     """Return the page of `rtit help fields`."""
-    from rtit.views.field_names import BRANCH_FIELDS, NATIVE_FIELDS
+    from rtit.views.field_names import BLOCK_FIELDS, BRANCH_FIELDS, NATIVE_FIELDS
 
     lines = ["Fields of 'rtit instructions --fields LIST' that rtit prints fast:"]
     lines += [f"  {name:<11} {FIELDS[name]}" for name in NATIVE_FIELDS]
     lines += ["", "Fields of 'rtit instructions --fields LIST' that rtit prints slowly:"]
     lines += [f"  {name:<11} {text}" for name, text in FIELDS.items() if name not in NATIVE_FIELDS]
-    lines += ["", f"Fields of 'rtit branches --fields LIST': {', '.join(BRANCH_FIELDS)}"]
+    lines += [
+        "",
+        f"Fields of 'rtit branches --fields LIST': {', '.join(BRANCH_FIELDS)}",
+        f"Fields of 'rtit blocks --fields LIST': {', '.join(BLOCK_FIELDS)}",
+        "index, function, file and line are those of the source of a branch, and of the first",
+        "instruction of a block.",
+    ]
     return "\n".join(lines)
 
 

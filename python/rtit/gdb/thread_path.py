@@ -91,7 +91,8 @@ class ThreadPath:
         """
         found = [*self.last_stream.branches(Selection(tail=1)).rows()]
         self.last_stream.discard_decoder()
-        return next((each.target for each in found if each.source == self.last[-1]), None)
+        known = (each.target for each in found if each.source == self.last[-1] and each.target)
+        return next(known, None)
 
     @property
     def gap_count(self) -> int:

@@ -7,6 +7,7 @@ function. `lookup_many` does this for columns.
 from __future__ import annotations
 
 import os.path
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ class Symbols:
 
     Each function has a number, and each module has one for its addresses without a function:
     `table[number]` is its (name, module). Number 0 is ("", ""): unknown. `demangle` converts names
-    of C++ and Rust.
+    of C++ and Rust. `source_files[number]` is the path of a source file.
     """
 
     def __init__(self, images: Images, *, demangle: bool = True) -> None:
@@ -59,6 +60,9 @@ class Symbols:
         self._lookups: dict[int, MappingLookup] = {}
         self._names: dict[int, _core.Names] = {}
         self._owners: dict[tuple[str, bytes | None], Any] = {}
+        self.source_files: list[str] = [""]
+        self._source_file_numbers: dict[str, int] = {"": 0}
+        self._lines: dict[tuple[str, bytes | None], _KnownLines] = {}
 
     def lookup(self, tid: int, time: int, ip: int) -> SymbolLocation:
         """Return the location of `ip` in the thread's process at `time`."""
@@ -85,29 +89,53 @@ class Symbols:
         """
         import numpy as np
 
-        when = np.asarray(times, dtype=np.uint64)
         addresses = np.asarray(ips, dtype=np.uint64)
+        numbers, offsets = np.zeros(len(addresses), np.uint32), addresses.copy()
+        for rows, mapping, at in self._rows_by_mapping(tid, times, addresses):
+            numbers[rows], offsets[rows] = self._resolve_in_module(mapping, at)
+        return numbers, offsets
+
+    def source_lines(
+        self, tid: int, times: ArrayLike, ips: ArrayLike
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Return `source_line` of each element: (numbers into `source_files`, lines).
+
+        Number 0 is "", with line 0: no DWARF has the instruction.
+        """
+        import numpy as np
+
+        addresses = np.asarray(ips, dtype=np.uint64)
+        files, lines = np.zeros((2, len(addresses)), np.uint32)
+        for rows, mapping, at in self._rows_by_mapping(tid, times, addresses):
+            symbols = self._file_symbols_of(mapping)
+            if symbols is not None:
+                key = mapping.path, mapping.build_id
+                table = self._lines.setdefault(key, _KnownLines())
+                files[rows], lines[rows] = table.look_up(symbols, at, self._number_of_source_file)
+        return files, lines
+
+    def _rows_by_mapping(
+        self, tid: int, times: ArrayLike, addresses: NDArray[np.uint64]
+    ) -> Iterator[tuple[NDArray[np.intp], Mapping, NDArray[np.uint64]]]:
+        """Yield each mapping with addresses in it: which they are, and their file offsets."""
+        import numpy as np
+
+        when = np.asarray(times, dtype=np.uint64)
         upper = addresses >= np.uint64(KERNEL_START)
         # A pseudo pid has an upper half of its own.
         if tid > KERNEL_PID and self._images.kernel_image is not None and upper.any():
-            numbers = np.zeros(len(addresses), dtype=np.uint32)
-            offsets = addresses.copy()
-            for owner, half in ((KERNEL_PID, upper), (tid, ~upper)):
-                numbers[half], offsets[half] = self.lookup_many(owner, when[half], addresses[half])
-            return numbers, offsets
-        pid = self._images.pid(tid)
-        if pid not in self._lookups:
-            mappings = self._images.mappings(tid)
-            self._lookups[pid] = MappingLookup(mappings, by_time=True)
-        lookup = self._lookups[pid]
-        rows, offsets = lookup.find_mappings(addresses, when)
-        numbers = np.zeros(len(rows), dtype=np.uint32)
-        for row in np.unique(rows[rows != NO_MAPPING]).tolist():
-            here = rows == row
-            numbers[here], offsets[here] = self._resolve_in_module(
-                lookup.mappings[row], offsets[here]
-            )
-        return numbers, offsets
+            halves = [(KERNEL_PID, np.flatnonzero(upper)), (tid, np.flatnonzero(~upper))]
+        else:
+            halves = [(tid, np.arange(len(addresses)))]
+        for owner, half in halves:
+            pid = self._images.pid(owner)
+            if pid not in self._lookups:
+                self._lookups[pid] = MappingLookup(self._images.mappings(owner), by_time=True)
+            lookup = self._lookups[pid]
+            found, offsets = lookup.find_mappings(addresses[half], when[half])
+            for row in np.unique(found[found != NO_MAPPING]).tolist():
+                here = np.flatnonzero(found == row)
+                yield half[here], lookup.mappings[row], offsets[here]
 
     def location_text(self, number: int, offset: int) -> str:
         """Return the text of a `SymbolLocation` for a result of `lookup_many`."""
@@ -198,3 +226,47 @@ class Symbols:
             self._numbers[key] = len(self.table)
             self.table.append(key)
         return self._numbers[key]
+
+    def _number_of_source_file(self, path: str) -> int:
+        if path not in self._source_file_numbers:
+            self._source_file_numbers[path] = len(self.source_files)
+            self.source_files.append(path)
+        return self._source_file_numbers[path]
+
+
+class _KnownLines:
+    """The source lines of a file's instructions that were looked up before.
+
+    A table asks for the same few instructions again and again, and reading DWARF is slow.
+    """
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        self._offsets = np.zeros(0, np.uint64)
+        """Sorted."""
+        self._files, self._lines = np.zeros((2, 0), np.uint32)
+
+    def look_up(
+        self,
+        symbols: FileSymbols,
+        offsets: NDArray[np.uint64],
+        number_of_file: Callable[[str], int],
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Return the number of the source file, and the line, of each file offset."""
+        import numpy as np
+
+        wanted, rows = np.unique(offsets, return_inverse=True)
+        new = np.setdiff1d(wanted, self._offsets, assume_unique=True)
+        if len(new):
+            from rtit.image.source_lines import source_lines_at
+
+            files, file, line = source_lines_at(symbols, new)
+            numbers = np.array([*map(number_of_file, files), 0], np.uint32)
+            known = np.append(self._offsets, new)
+            order = np.argsort(known)
+            self._offsets = known[order]
+            self._files = np.append(self._files, numbers[file])[order]
+            self._lines = np.append(self._lines, line.astype(np.uint32))[order]
+        at = np.searchsorted(self._offsets, wanted)[rows]
+        return self._files[at], self._lines[at]

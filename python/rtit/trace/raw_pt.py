@@ -34,6 +34,7 @@ from rtit.trace.trace import Trace
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from rtit.image import Symbols
     from rtit.image.guest_processes import GuestProcess
 
 _NO_PROCESS = -1
@@ -163,11 +164,25 @@ class RawTrace(Trace):
         return stream.max_counters
 
     @cached_property
+    def symbols(self) -> Symbols:
+        """The names of addresses."""
+        from rtit.image import Symbols
+
+        return Symbols(self.images)
+
+    @cached_property
     def streams(self) -> list[Stream]:
         """The only stream."""
         image = self.images.image(_NO_PROCESS)
         return [
-            Stream(self._source, image, self._settings, images=self.images, spaces=self._spaces)
+            Stream(
+                self._source,
+                image,
+                self._settings,
+                images=self.images,
+                symbols=self.symbols,
+                spaces=self._spaces,
+            )
         ]
 
 

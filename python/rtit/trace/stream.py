@@ -35,6 +35,13 @@ from rtit.trace.recording.decoder_settings import Settings
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import B, ErrorClass, Table
 from rtit.trace.tables.block_ids import BlockIdTable
+from rtit.trace.tables.code_columns import (
+    INDEX_COLUMN,
+    F,
+    add_indexes,
+    add_source_columns,
+    parse_code_columns,
+)
 from rtit.trace.tables.counts import (
     Counts,
     EdgeTotals,
@@ -88,9 +95,11 @@ class Stream:
     are selected by `time` and by address: instructions and branches by their own address, blocks if
     at least one of their instructions matches. With `timing=True` a table also has the columns
     `earliest`, `latest`, `cycles` and `frequency`, and `ipc` for instructions and blocks (see
-    `rtit.trace.tables.batch.EXTRA_COLUMNS`); this takes longer. If code of several address spaces
-    is known, rows have the column `space`, and functions are searched in the space of each row.
-    Tables raise UsageError if their rows have no time or address to be selected by.
+    `rtit.trace.tables.batch.EXTRA_COLUMNS`); this takes longer. `extra_columns` requests further
+    columns of blocks, instructions and branches: `index`, `function`, `file`, `line` (see there).
+    If code of several address spaces is known, rows have the column `space`, and functions are
+    searched in the space of each row. Tables raise UsageError if their rows have no time or address
+    to be selected by, and for unknown extra columns.
     """
 
     source: ByteSource
@@ -108,6 +117,8 @@ class Stream:
     """Converts TSC ticks to nanoseconds of the perf clock."""
     images: Images | None = None
     """Code of all processes of the recording, and the files in `image`."""
+    symbols: Symbols | None = None
+    """Names of the code in `images`; None: they are read when they are needed."""
     spaces: Spaces | None = None
     """Code of other address spaces, by CR3, NR and VMCS pointer."""
     thread_scope: ThreadScope | None = None
@@ -415,15 +426,27 @@ class Stream:
             if len(rows) or len(rows.events):
                 yield rows
 
-    def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
+    def blocks(
+        self,
+        where: Selection | None = None,
+        *,
+        timing: bool = False,
+        extra_columns: Collection[str] = (),
+    ) -> Table[Rows]:
         """Return the executed blocks: runs of instructions that follow each other in memory."""
 
         columns = (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns)
         decode = partial(build_tables.decode_rows, with_spaces=self._decodes_spaces(where))
-        return self._decoded_table(Rows, decode, where, columns, timing=timing)
+        return self._decoded_table(
+            Rows, decode, where, columns, timing=timing, requested=parse_code_columns(extra_columns)
+        )
 
     def instructions(
-        self, where: Selection | None = None, *, timing: bool = False
+        self,
+        where: Selection | None = None,
+        *,
+        timing: bool = False,
+        extra_columns: Collection[str] = (),
     ) -> Table[Instructions]:
         """Return every executed instruction."""
         decode = partial(build_tables.decode_instructions, with_spaces=self._decodes_spaces(where))
@@ -433,17 +456,36 @@ class Stream:
             where,
             (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns),
             timing=timing,
+            requested=parse_code_columns(extra_columns),
         )
 
-    def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
-        """Return every branch and other transfer. `edges` counts them."""
-        decode = partial(build_tables.decode_branches, with_spaces=self._decodes_spaces(where))
+    def branches(
+        self,
+        where: Selection | None = None,
+        *,
+        timing: bool = False,
+        extra_columns: Collection[str] = (),
+    ) -> Table[Branches]:
+        """Return every branch and other transfer. `edges` counts them.
+
+        Raises UnsupportedError for the `index` of one thread of several if the kernel was traced.
+        """
+        requested = parse_code_columns(extra_columns)
+        with_index = INDEX_COLUMN in requested
+        if with_index:
+            self._require_native_rows("indexes of branches")
+        decode = partial(
+            build_tables.decode_branches,
+            with_spaces=self._decodes_spaces(where),
+            with_index=with_index,
+        )
+        columns = (
+            *(SPACE_COLUMNS if self.has_spaces else ()),
+            *((INDEX_COLUMN,) if with_index else ()),
+            *self._thread_columns,
+        )
         return self._decoded_table(
-            Branches,
-            decode,
-            where,
-            (*(SPACE_COLUMNS if self.has_spaces else ()), *self._thread_columns),
-            timing=timing,
+            Branches, decode, where, columns, timing=timing, requested=requested
         )
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
@@ -578,16 +620,18 @@ class Stream:
 
     def _decoded_table(
         self,
-        batch_type: type[B],
-        decode: Callable[[_core.StreamDecoder], build_tables.BatchesWithOffsets[B]],
+        batch_type: type[F],
+        decode: Callable[[_core.StreamDecoder], build_tables.BatchesWithOffsets[F]],
         where: Selection | None,
         extra_columns: tuple[str, ...],
         *,
         timing: bool,
-    ) -> Table[B]:
+        requested: tuple[str, ...],
+    ) -> Table[F]:
         has_ipc = timing and batch_type in (Rows, Instructions)
+        adds_index = INDEX_COLUMN in requested and INDEX_COLUMN not in extra_columns
 
-        def batches() -> Iterator[B]:
+        def batches() -> Iterator[F]:
             # Runs at the first `next`: a table that nobody iterates reads nothing.
             decoder = self.native_decoder(timing_samples=timing, in_order=True)
             decoded = self._add_thread_columns(decode(decoder), decoder, times_are_tsc=not timing)
@@ -598,14 +642,28 @@ class Stream:
             else:
                 found = (batch for batch, _ in decoded)
             with self._discard_decoder_on_error():
-                yield from self._extract_threads(found)
+                found = self._extract_threads(found)
+                yield from add_indexes(found) if adds_index else found
 
         if timing:
             extra_columns = (*extra_columns, *BOUND_COLUMNS)
         if has_ipc:
             extra_columns = (*extra_columns, IPC_COLUMN)
-        return build_tables.filtered_table(
+        if adds_index:
+            extra_columns = (*extra_columns, INDEX_COLUMN)
+        table = build_tables.filtered_table(
             batch_type, batches, self._row_filter(where), extra_columns
+        )
+        names = tuple(name for name in requested if name != INDEX_COLUMN)
+        if not names:
+            return table
+        from rtit.image import Symbols
+
+        symbols = self.symbols or Symbols(self.images or Images())
+        return Table(
+            batch_type,
+            lambda: add_source_columns(iter(table), names, self, symbols),
+            (*extra_columns, *names),
         )
 
     # Totals and the ledger

@@ -11,12 +11,12 @@ and `select`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from rtit.errors import RtitError, UsageError
-from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
+from rtit.image import Images, KernelFiles, Mapping, Problem
 from rtit.image.kernel.kernel_files import find_guest_kernels
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
@@ -36,6 +36,7 @@ from rtit.trace.threads.thread_splitter import ThreadSplitter
 from rtit.trace.time.guest_time import GuestTsc, check_guest_tsc
 
 if TYPE_CHECKING:
+    from rtit.image import Symbols
     from rtit.image.guest_processes import GuestProcess
     from rtit.trace.tables.call_tree import CallTree
     from rtit.trace.tables.calls import Calls
@@ -256,10 +257,10 @@ class Trace:
         """The code of every process over time."""
         return self._recording.images
 
-    @cached_property
+    @property
     def symbols(self) -> Symbols:
         """The names of addresses."""
-        return Symbols(self.images)
+        return self._recording.symbols
 
     @property
     def image_problems(self) -> list[Problem]:
@@ -360,25 +361,63 @@ class Trace:
     # Tables of all streams. They raise UsageError if `where` names streams or functions that the
     # trace does not have.
 
-    def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
-        """`Stream.blocks` of all selected streams, with the columns `tid` and `cpu`."""
+    def blocks(
+        self,
+        where: Selection | None = None,
+        *,
+        timing: bool = False,
+        extra_columns: Collection[str] = (),
+    ) -> Table[Rows]:
+        """`Stream.blocks` of all selected streams, with the columns `tid` and `cpu`.
+
+        `extra_columns`: of `index`, `function`, `file` and `line`. `index` divides each stream of a
+        CPU by thread, as `calls` does.
+        """
+
+        def table_of(stream: Stream) -> Table[Rows]:
+            return stream.blocks(where, timing=timing, extra_columns=extra_columns)
+
         return self._table_of_streams(
-            Rows, lambda stream: stream.blocks(where, timing=timing), where
+            Rows, table_of, where, self._streams_for_columns(where, extra_columns)
         )
 
     def instructions(
-        self, where: Selection | None = None, *, timing: bool = False
+        self,
+        where: Selection | None = None,
+        *,
+        timing: bool = False,
+        extra_columns: Collection[str] = (),
     ) -> Table[Instructions]:
-        """`Stream.instructions` of all selected streams."""
+        """`Stream.instructions` of all selected streams; `extra_columns` as for `blocks`."""
+
+        def table_of(stream: Stream) -> Table[Instructions]:
+            return stream.instructions(where, timing=timing, extra_columns=extra_columns)
+
         return self._table_of_streams(
-            Instructions, lambda stream: stream.instructions(where, timing=timing), where
+            Instructions, table_of, where, self._streams_for_columns(where, extra_columns)
         )
 
-    def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
-        """`Stream.branches` of all selected streams."""
+    def branches(
+        self,
+        where: Selection | None = None,
+        *,
+        timing: bool = False,
+        extra_columns: Collection[str] = (),
+    ) -> Table[Branches]:
+        """`Stream.branches` of all selected streams; `extra_columns` as for `blocks`."""
+
+        def table_of(stream: Stream) -> Table[Branches]:
+            return stream.branches(where, timing=timing, extra_columns=extra_columns)
+
         return self._table_of_streams(
-            Branches, lambda stream: stream.branches(where, timing=timing), where
+            Branches, table_of, where, self._streams_for_columns(where, extra_columns)
         )
+
+    def _streams_for_columns(
+        self, where: Selection | None, extra_columns: Collection[str]
+    ) -> list[Stream] | None:
+        """The streams of single threads if rows have an index; None: those of `select`."""
+        return self.by_thread(where, always_split=True) if "index" in extra_columns else None
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
         """`Stream.raw_events` of all selected streams."""

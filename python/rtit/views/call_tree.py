@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtit.trace import Trace
-    from rtit.trace.tables.call_tree import FunctionBatch
+    from rtit.trace.tables.batch import FunctionBatch
 
 _MODULE = 0xFFFF_FFFF
 """Part of a function key that is the module."""

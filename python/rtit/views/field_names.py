@@ -1,4 +1,4 @@
-"""Names of the fields of `rtit instructions` and `rtit branches`, without what printing needs."""
+"""Names of the fields of `rtit instructions`, `branches` and `blocks`, without code that prints."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ NATIVE_FIELDS = ("ip", "tid", "time", "sym", "asm")
 TIMING_FIELDS = ("earliest", "latest", "cycles", "freq", "ipc")
 GUEST_FIELDS = ("guest_pid", "guest_tid", "guest_comm")
 
+CODE_FIELDS = ("index", "function", "file", "line")
+"""Columns that tables have on request."""
+
 DETAILED_FIELDS = (
     *("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx"),
-    *(*TIMING_FIELDS, *GUEST_FIELDS),
+    *(*CODE_FIELDS, *TIMING_FIELDS, *GUEST_FIELDS),
 )
 """Fields that take the slower path. Names are those of perf where perf has the field."""
 
@@ -19,5 +22,15 @@ BRANCH_FIELDS = {
     "source": ("source", "name of source"),
     "target": ("target", "name of target"),
     "kind": ("kind",),
+    **{name: (name,) for name in CODE_FIELDS},
 }
 """Columns of each field of `rtit branches`. The help text lists the fields."""
+
+BLOCK_FIELDS = {
+    "time": ("time",),
+    "start": ("start", "name of start"),
+    "instructions": ("instructions",),
+    "end": ("end",),
+    **{name: (name,) for name in CODE_FIELDS},
+}
+"""Columns of each field of `rtit blocks`."""

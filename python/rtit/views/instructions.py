@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
 from heapq import merge as heap_merge
 from itertools import chain, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rtit.errors import UsageError
 from rtit.text_escaping import escape_control_characters
+from rtit.trace.tables.code_columns import lookup_symbols
 from rtit.trace.tables.selection import LATEST, SelectedRanges, Selection
-from rtit.trace.threads.address_spaces import has_no_process
 from rtit.views.field_names import (
+    CODE_FIELDS,
     GUEST_FIELDS,
     NATIVE_FIELDS,
     TIMING_FIELDS,
@@ -30,8 +31,6 @@ from rtit.views.field_names import (
 from rtit.views.trace_tail import find_crash
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from rtit import _core
     from rtit.trace import Instructions, Stream, Table, Trace
 
@@ -257,9 +256,15 @@ def _detailed_lines(
     ipc = _IpcCounter() if "ipc" in fields else None
     formatter = _FieldFormatter(trace, stream, fields)
     timing = not set(TIMING_FIELDS).isdisjoint(fields)
+    code_columns = [name for name in fields if name in CODE_FIELDS]
     # IPC needs the cycles of all instructions, so head and tail are applied after decoding
     decoded = selection if ipc is None else Selection(time=selection.time)
-    found = _render_batches(stream.instructions(decoded, timing=timing), fields, formatter, ipc)
+    found = _render_batches(
+        stream.instructions(decoded, timing=timing, extra_columns=code_columns),
+        fields,
+        formatter,
+        ipc,
+    )
     if ipc is not None and selection.head is not None:
         return islice(found, selection.head)
     if ipc is not None and selection.tail is not None:
@@ -325,6 +330,10 @@ class _FieldFormatter:
             "insnlen": lambda: [f"{each:2}" for each in batch.size.tolist()],
             "bits": lambda: [str(each) for each in batch.bits.tolist()],
             "in_tx": lambda: ["x" if each else "-" for each in batch.in_tx.tolist()],
+            "index": lambda: [f"{each:12}" for each in batch.index.tolist()],
+            "function": lambda: self._pad_names(name, batch.function_names),
+            "file": lambda: self._pad_names(name, batch.file_names),
+            "line": lambda: [f"{each or '-':>5}" for each in batch.line.tolist()],
             "cycles": lambda: [f"{each:12}" for each in batch.cycles.tolist()],
             "freq": lambda: [self._format_frequency(each) for each in batch.frequency.tolist()],
         }
@@ -360,15 +369,19 @@ class _FieldFormatter:
     def _symbol_field(self, name: str, batch: Instructions) -> list[str]:
         symbols = self._trace.symbols
         numbers, offsets = lookup_symbols(
-            self._trace, self._stream, batch.extra_columns, batch.time, batch.ip
+            symbols, self._stream, batch.extra_columns, batch.time, batch.ip
         )
         found = []
         for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
             text = (
                 symbols.location_text(number, offset) if name == "sym" else symbols.table[number][1]
             )
-            found.append(escape_control_characters(text) or "-")
-        return found if name == self._last_field else [f"{text:32}" for text in found]
+            found.append(text)
+        return self._pad_names(name, found)
+
+    def _pad_names(self, field: str, texts: list[str]) -> list[str]:
+        shown = [escape_control_characters(text) or "-" for text in texts]
+        return shown if field == self._last_field else [f"{text:32}" for text in shown]
 
     def _code_field(self, name: str, batch: Instructions) -> list[str]:
         from rtit._core import disassemble
@@ -418,31 +431,3 @@ class _IpcCounter:
             self._instructions += 1
             found.append(text)
         return found
-
-
-def lookup_symbols(
-    trace: Trace,
-    stream: Stream,
-    columns: Mapping[str, NDArray[Any]],
-    times: NDArray[Any],
-    addresses: NDArray[Any],
-    space_column: str = "space",
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the module number and the offset of each address, as `Symbols.lookup_many` does.
-
-    Each row is looked up in the process that the column `space_column` names, if it names the
-    kernel or a guest; otherwise in that of its thread (column `tid`), its process (column `pid`),
-    or the stream.
-    """
-    import numpy as np
-
-    count = len(addresses)
-    owners = columns.get("tid", columns.get("pid", np.full(count, stream.tid))).astype(np.int64)
-    if space_column in columns:
-        pids = np.array(stream.space_pids, np.int64)[columns[space_column]]
-        owners = np.where(has_no_process(pids), pids, owners)
-    numbers, offsets = np.zeros(count, np.uint32), addresses.copy()
-    for tid in np.unique(owners).tolist():
-        rows = owners == tid
-        numbers[rows], offsets[rows] = trace.symbols.lookup_many(tid, times[rows], addresses[rows])
-    return numbers, offsets

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from os.path import basename
 from typing import TYPE_CHECKING, Any
 
 from rtit.text_escaping import escape_control_characters, format_json
-from rtit.trace.tables.batch import BranchKind, End, LabelledNumber
+from rtit.trace.tables.batch import BranchKind, End, FunctionBatch, LabelledNumber, category_labels
 from rtit.trace.tables.build_tables import BATCH_ROWS
+from rtit.trace.tables.code_columns import lookup_symbols
 from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
 from rtit.trace.tables.selection import LATEST, Selection
-from rtit.views.field_names import BRANCH_FIELDS
-from rtit.views.instructions import lookup_symbols
+from rtit.views.field_names import BLOCK_FIELDS, BRANCH_FIELDS, CODE_FIELDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,13 +38,13 @@ def format_blocks(
     *,
     timing: bool = False,
     as_json: bool = False,
+    fields: Collection[str] = ("start", "instructions", "end"),
 ) -> Iterator[bytes]:
-    """Return lines of instruction runs, and the reason why each run ended."""
+    """Return lines of instruction runs, with the `fields` of `BLOCK_FIELDS`."""
     formatter = _RowFormatter(trace, stream, End, timing=timing)
-    columns = ("start", "name of start", "instructions", "end")
-    return formatter.format_batches(
-        stream.blocks(selection, timing=timing), columns, as_json=as_json
-    )
+    columns = tuple(name for field in fields for name in BLOCK_FIELDS[field])
+    found = stream.blocks(selection, timing=timing, extra_columns=_code_fields(fields))
+    return formatter.format_batches(found, columns, as_json=as_json)
 
 
 def format_branches(
@@ -54,13 +54,17 @@ def format_branches(
     *,
     timing: bool = False,
     as_json: bool = False,
-    fields: Iterable[str] = ("source", "target", "kind"),
+    fields: Collection[str] = ("source", "target", "kind"),
 ) -> Iterator[bytes]:
     """Return lines of branches and other transfers, with the `fields` of `BRANCH_FIELDS`."""
     formatter = _RowFormatter(trace, stream, BranchKind, timing=timing)
     columns = tuple(name for field in fields for name in BRANCH_FIELDS[field])
-    found = stream.branches(selection, timing=timing)
+    found = stream.branches(selection, timing=timing, extra_columns=_code_fields(fields))
     return formatter.format_batches(found, columns, as_json=as_json)
+
+
+def _code_fields(fields: Iterable[str]) -> list[str]:
+    return [name for name in fields if name in CODE_FIELDS]
 
 
 def format_edges(
@@ -123,7 +127,7 @@ class _RowFormatter:
         self._trace = trace
         self._stream = stream
         self._timing = timing
-        self._labels = [each.label for each in sorted(kinds)]
+        self._labels = category_labels(kinds)
 
     def format_batches(
         self, batches: Iterable[Batch], columns: tuple[str, ...], *, as_json: bool
@@ -158,10 +162,18 @@ class _RowFormatter:
             return self._time_column(batch, name)
         values = getattr(batch, name).astype(np.uint64, copy=False)
         if name in ("end", "kind"):
-            return "words", values, self._labels
-        form, width = {"count": ("commas", 12), "instructions": ("decimal", 5)}.get(
-            name, ("hexadecimal", 16)
-        )
+            return "words", values, [f"{each:13}" for each in self._labels]
+        if name in ("function", "file"):
+            texts = _names_of_batch(batch, name)
+            shown = [escape_control_characters(each) or "-" for each in texts]
+            return "words", values, [f"{each:32}" for each in shown]
+        if name == "line":
+            return "decimal", np.where(values != 0, values, np.uint64(LATEST)), 5
+        form, width = {
+            "count": ("commas", 12),
+            "index": ("decimal", 12),
+            "instructions": ("decimal", 5),
+        }.get(name, ("hexadecimal", 16))
         return form, values, width
 
     def _name_columns(self, batch: Batch, name: str) -> _Column:
@@ -171,11 +183,16 @@ class _RowFormatter:
         addresses, space = columns[name], "target_space" if name == "target" else "space"
         times = columns.get("time", np.full(len(batch), LATEST - 1, np.uint64))
         numbers, offsets = lookup_symbols(
-            self._trace, self._stream, columns, times, addresses, space
+            self._trace.symbols, self._stream, columns, times, addresses, space
         )
         used = np.flatnonzero(np.bincount(numbers))
         names = [_module_or_function(*self._trace.symbols.table[each]) for each in used.tolist()]
-        return "locations", np.searchsorted(used, numbers).astype(np.uint64), offsets, names
+        found = np.searchsorted(used, numbers)
+        if name == "target":
+            # The target of a system call may be unknown.
+            found[addresses == 0] = len(names)
+            names.append(("-", False))
+        return "locations", found.astype(np.uint64), offsets, names
 
     def _time_column(self, batch: Batch, name: str) -> _Column:
         import numpy as np
@@ -192,6 +209,9 @@ class _RowFormatter:
         for name in texts.keys() & {"end", "kind"}:
             words = [json.dumps(each) for each in self._labels]
             texts[name], forms[name] = [words[each] for each in texts[name]], "%s"
+        for name in texts.keys() & {"function", "file"}:
+            words = [format_json(each) for each in _names_of_batch(batch, name)]
+            texts[name], forms[name] = [words[each] for each in texts[name]], "%s"
         for name in texts.keys() & {"frequency", "ipc"}:
             texts[name] = ["null" if math.isnan(each) else json.dumps(each) for each in texts[name]]
             forms[name] = "%s"
@@ -199,6 +219,11 @@ class _RowFormatter:
         fields = "".join(f', "{name}": {form}' for name, form in forms.items())
         line = f'{{"stream": {title}{fields}}}\n'
         return "".join(line % row for row in zip(*texts.values(), strict=True)).encode()
+
+
+def _names_of_batch(batch: Batch, column: str) -> Sequence[str]:
+    assert isinstance(batch, FunctionBatch)
+    return batch.functions if column == "function" else batch.files
 
 
 def _module_or_function(function: str, module: str) -> tuple[str, bool]:

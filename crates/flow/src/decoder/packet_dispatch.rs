@@ -342,6 +342,10 @@ impl Decoder {
                     return Ok(());
                 }
                 self.interpreter.counts.asynchronous += 1;
+                // The packets are also those of an interrupt before the instruction, which is rare.
+                if S::NEEDS_EDGES && self.interpreter.is_interrupt_80h(at) {
+                    sink.add_edge(at, ip.unwrap_or(0), RunEnd::Syscall);
+                }
                 self.report_event(EventKind::AsyncDisabled, at, ip.unwrap_or(0), sink);
             }
             TracingState::Lost { resume } => {

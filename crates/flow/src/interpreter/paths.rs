@@ -206,6 +206,12 @@ impl Interpreter {
         }
     }
 
+    /// Whether the instruction at `ip` is INT 80H.
+    pub fn is_interrupt_80h(&self, ip: u64) -> bool {
+        let mut bytes = [0; 16];
+        self.view.read_instruction_bytes(ip, &mut bytes) >= 2 && bytes.starts_with(&[0xcd, 0x80])
+    }
+
     /// Whether execution reaches `ip` from here without a packet.
     pub fn can_reach_ip(&mut self, ip: u64) -> bool {
         let Ok(mut path) = self.start_path() else {
@@ -244,6 +250,8 @@ impl Interpreter {
         if end == NodeEnd::MovCr3 {
             return;
         }
+        // Tracing goes off at most system calls, so that their targets are not known.
+        let target = target.or((end == NodeEnd::Syscall).then_some(0));
         if let (true, Some(target)) = (S::NEEDS_EDGES, target) {
             let falls = end == NodeEnd::Conditional && target != node.target;
             let kind = if falls {

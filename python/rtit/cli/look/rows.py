@@ -10,6 +10,7 @@ from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
+from rtit.views.field_names import BLOCK_FIELDS, BRANCH_FIELDS
 
 _DESCRIPTIONS = {
     "branches": "List all branches and other control transfers, one per line.",
@@ -25,6 +26,7 @@ _EPILOGS = {
     "blocks": """Examples:
   rtit blocks --function main | less
   rtit blocks --tail 20 --timing crash.data
+  rtit blocks --fields index,start,file,line --function main
 """,
     "edges": """Examples:
   rtit edges --top 20
@@ -36,11 +38,15 @@ _EPILOGS = {
 """,
 }
 
+_FIELDS = {
+    "branches": (BRANCH_FIELDS, "source,target,kind"),
+    "blocks": (BLOCK_FIELDS, "start,instructions,end"),
+}
+"""The fields of a command, and those that it prints by default."""
+
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    from rtit.views.field_names import BRANCH_FIELDS
-
     command = parser.get_default("command")
     parser.description, parser.epilog = _DESCRIPTIONS[command], _EPILOGS[command]
     options.add_file_argument(parser)
@@ -52,11 +58,13 @@ def add_arguments(parser: CommandParser) -> None:
     if command == "blocks":
         options.add_timing_option(group, "block", "cycles, frequency and instructions per cycle")
     options.add_json_option(group)
-    if command == "branches":
+    if command in _FIELDS:
+        fields, default = _FIELDS[command]
         help_text = (
-            f"Comma-separated list of columns: {' '.join(BRANCH_FIELDS)} (default: %(default)s)"
+            f"Comma-separated list of columns: {' '.join(fields)} (default: %(default)s). With "
+            "--json, each object has all fields, but index, function, file and line only if LIST "
+            "contains them. 'rtit help fields' explains the fields"
         )
-        default = "source,target,kind"
         options.add_value_option(group, "--fields", "LIST", help_text, default=default)
     if command == "edges":
         help_text = "Only the N most frequent pairs of branch and target in each thread or CPU"
@@ -100,15 +108,15 @@ def _row_formatter(
 ) -> Callable[..., Iterator[bytes]]:
     """Return the function that formats the rows of a stream, with the options of its command."""
     from rtit.views import row_formatting
-    from rtit.views.field_names import BRANCH_FIELDS
 
     as_json = arguments.json
     if arguments.command == "events":
         return partial(row_formatting.format_events, as_json=as_json)
     if arguments.command == "edges":
         return partial(row_formatting.format_edges, as_json=as_json, top=arguments.top, warn=warn)
-    timing = arguments.timing
-    if arguments.command == "blocks":
-        return partial(row_formatting.format_blocks, as_json=as_json, timing=timing)
-    fields = options.parse_fields(arguments.fields, BRANCH_FIELDS)
-    return partial(row_formatting.format_branches, as_json=as_json, timing=timing, fields=fields)
+    known, _ = _FIELDS[arguments.command]
+    fields = options.parse_fields(arguments.fields, known)
+    formats = {"branches": row_formatting.format_branches, "blocks": row_formatting.format_blocks}
+    return partial(
+        formats[arguments.command], as_json=as_json, timing=arguments.timing, fields=fields
+    )

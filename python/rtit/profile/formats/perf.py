@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rtit.image import KERNEL_START, has_file
 from rtit.text_escaping import escape_control_characters
-from rtit.trace import End
+from rtit.trace import BranchKind
 
 if TYPE_CHECKING:
     from rtit.image import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BRANCHES_PER_SAMPLE = 512
 """Branches per sample. Processors record 32; more branches make the text shorter."""
-_CALLS = (End.CALL, End.INDIRECT_CALL)
+_CALLS = (BranchKind.CALL, BranchKind.INDIRECT_CALL)
 _PAGE = 4096
 
 
@@ -66,7 +66,8 @@ def _format_branch_samples(stream: Stream) -> Iterator[str]:
     entries: list[str] = []
     calls: list[bool] = []
     for branches in stream.branches():
-        taken = branches.kind != End.CUT
+        # System calls have no target. A sample goes on after them, as those of a processor do.
+        taken = (branches.kind != BranchKind.NOT_TAKEN) & (branches.target != 0)
         pairs = np.stack([branches.source[taken], branches.target[taken]], axis=1)
         distinct, pair_numbers = np.unique(pairs, axis=0, return_inverse=True)
         texts = [_format_branch_entry(source, target) for source, target in distinct.tolist()]

@@ -43,6 +43,7 @@ from rtit.trace.threads.address_spaces import SpaceKey, space_pid
 from rtit.trace.time.guest_time import GuestTsc, HostTimeSource, Scaling, guest_offsets
 
 if TYPE_CHECKING:
+    from rtit.image import Symbols
     from rtit.image.debuginfod import Debuginfod
     from rtit.image.guest_processes import GuestProcess
     from rtit.trace.recording.packs import OpenPack
@@ -237,6 +238,13 @@ class PerfRecording:
         counters = self.data.pebs_counters.items()
         return {number: event.name or f"counter {number}" for number, event in counters}
 
+    @cached_property
+    def symbols(self) -> Symbols:
+        """The names of addresses."""
+        from rtit.image import Symbols
+
+        return Symbols(self.images)
+
     # Streams
 
     def streams(self, max_counters: int) -> list[Stream]:
@@ -295,6 +303,7 @@ class PerfRecording:
             recording_losses=self._losses_of_buffer(queue, chunks[0].aux_offset),
             clock=self.data.time_conversion,
             images=images,
+            symbols=self.symbols,
             kernel_image=images.kernel_image,
             guest_image=images.find_image(guest_kernel_pid(machine))
             if machine is not None

@@ -9,7 +9,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from enum import IntEnum
 from functools import cache
 from itertools import chain
@@ -68,31 +68,27 @@ class End(LabelledNumber):
     INDIRECT_CALL = 5
     RETURN = 6
     FAR = 7  # far JMP, CALL, RET, IRET and similar
-    SYSCALL = 8
-    EVENT = 9  # before the next instruction
-    OFF = 10  # tracing was disabled after an instruction that is not a branch
-    LOST = 11  # the next instructions are lost
-    END_OF_STREAM = 12
-    VM_ENTRY = 13  # VMLAUNCH, VMRESUME
+    SYSCALL = 8  # SYSCALL, SYSENTER
+    VM_ENTRY = 9  # VMLAUNCH, VMRESUME
+    EVENT = 10  # before the next instruction
+    OFF = 11  # tracing was disabled after an instruction that is not a branch
+    LOST = 12  # the next instructions are lost
+    END_OF_STREAM = 13
 
 
 class BranchKind(LabelledNumber):
-    """Kind of a branch or another transfer. The numbers are those of `End`, but for `NOT_TAKEN`."""
+    """Kind of a branch or another transfer."""
 
     NOT_TAKEN = 0  # a conditional branch
-    CONDITIONAL = 1  # taken
-    JUMP = 2
-    CALL = 3
-    INDIRECT_JUMP = 4
-    INDIRECT_CALL = 5
-    RETURN = 6
-    FAR = 7
-    SYSCALL = 8
-    EVENT = 9
-    OFF = 10
-    LOST = 11
-    END_OF_STREAM = 12
-    VM_ENTRY = 13
+    CONDITIONAL = End.CONDITIONAL  # taken
+    JUMP = End.JUMP
+    CALL = End.CALL
+    INDIRECT_JUMP = End.INDIRECT_JUMP
+    INDIRECT_CALL = End.INDIRECT_CALL
+    RETURN = End.RETURN
+    FAR = End.FAR
+    SYSCALL = End.SYSCALL  # and INT 80H
+    VM_ENTRY = End.VM_ENTRY
 
 
 class EventKind(LabelledNumber):
@@ -204,6 +200,10 @@ EXTRA_COLUMNS: dict[str, Field] = {
     "guest_pid": ("guest_pid", "i4", None),
     "space": ("space", "u4", None),
     "target_space": ("target_space", "u4", None),
+    "index": ("index", "u8", None),
+    "function": ("function", "u4", LABELS_BY_BATCH),
+    "file": ("file", "u4", LABELS_BY_BATCH),
+    "line": ("line", "u4", None),
 }
 """Columns that a table has on request, or only for some recordings.
 
@@ -230,6 +230,16 @@ thread of a virtual machine ran, `guest_tid` and `guest_pid` have it, and -1 in 
 Address spaces: `space` is the address space of a row's code, 0 for code in no space of
 `Stream.other_spaces`, which count from 1. Branches and edges have it for the source, and
 `target_space` for the target.
+
+Code, with `extra_columns`; of blocks the first instruction, of branches the source:
+
+* `index`: position of the instruction in the stream, from 0 on; in tables of a `Trace`, in the
+  thread. `Calls.first` and `Selection.indexes` are such positions. INT 80H does not count as an
+  instruction: its branch has the index of the next one.
+* `function`: index in `FunctionBatch.functions`: the function, the name of the file where no
+  function is known, or "" for code in no file.
+* `file`, `line`: source line from DWARF. `file` is an index in `FunctionBatch.files`; an unknown
+  one is "", with line 0.
 """
 
 
@@ -395,6 +405,61 @@ class Batch:
 
         fields = arrow_fields(self.fields)
         return _core.arrow_schema(fields), _core.arrow_array(fields, list(self.columns().values()))
+
+
+class FunctionBatch(Batch):
+    """Rows that can have columns of texts: `function` is an index in `functions`, the names,
+    `module` in `modules`, the paths of the files of the functions as they were recorded, and `file`
+    in `files`, the source files. Consumers of Arrow have the texts, as `Table.columns` does.
+    """
+
+    functions: Sequence[str] = ()
+    modules: Sequence[str] = ()
+    files: Sequence[str] = ("",)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All columns of the batch, extra columns included."""
+        texts = self._texts
+        return tuple(
+            (name, dtype, tuple(texts[name]) or LABELS_BY_BATCH if name in texts else labels)
+            for name, dtype, labels in super().fields
+        )
+
+    @property
+    def _texts(self) -> dict[str, Sequence[str]]:
+        return {"function": self.functions, "module": self.modules, "file": self.files}
+
+    @property
+    def function_names(self) -> list[str]:
+        """The name of the function of each row."""
+        return [*self._texts_of_column("function")]
+
+    @property
+    def file_names(self) -> list[str]:
+        """The source file of each row."""
+        return [*self._texts_of_column("file")]
+
+    def _texts_of_column(self, name: str) -> NDArray[Any]:
+        import numpy as np
+
+        found: NDArray[Any] = np.asarray(self._texts[name], object)[getattr(self, name)]
+        return found
+
+    @classmethod
+    def concatenate(
+        cls, batches: Iterator[Self], extra_columns: tuple[str, ...] = ()
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns of all batches, concatenated, with texts in place of indexes."""
+
+        def with_texts(batch: Self) -> Self:
+            texts = {name: batch._texts_of_column(name) for name in batch._texts.keys() & columns}
+            extra = {name: texts.get(name, each) for name, each in batch.extra_columns.items()}
+            declared = {name: each for name, each in texts.items() if name in batch.buffers}
+            return batch.replace(**declared, extra_columns=extra)
+
+        columns = {name for name, _, _ in cls.FIELDS}.union(extra_columns)
+        return super().concatenate(map(with_texts, batches), extra_columns)
 
 
 B = TypeVar("B", bound=Batch)

@@ -58,10 +58,13 @@ def decode_instructions(
 
 
 def decode_branches(
-    decoder: _core.StreamDecoder, *, with_spaces: bool = False
+    decoder: _core.StreamDecoder, *, with_spaces: bool = False, with_index: bool = False
 ) -> BatchesWithOffsets[Branches]:
-    """Decode all branches. `with_spaces`: with the columns `space` and `target_space`."""
-    while (columns := decoder.branches(BATCH_ROWS)) is not None:
+    """Decode all branches. `with_spaces`: with the columns `space` and `target_space`.
+    `with_index`: with the column `index`.
+    """
+    decode = decoder.indexed_branches if with_index else decoder.branches
+    while (columns := decode(BATCH_ROWS)) is not None:
         rows: list[Sized] = [columns[name] for name in ("source", "target", "kind", "time")]
         extra = {}
         if with_spaces:
@@ -70,6 +73,10 @@ def decode_branches(
             extra["target_space"] = space_column(
                 target_space if len(target_space) else space, len(rows[0])
             )
+        if with_index:
+            import numpy as np
+
+            extra["index"] = np.asarray(columns["index"])
         yield Branches(*rows, extra_columns=extra), columns["offset"]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rtit.trace.tables.batch import LABELS_BY_BATCH, Batch, Field, LabelledNumber, declare_column
+from rtit.trace.tables.batch import LABELS_BY_BATCH, FunctionBatch, LabelledNumber, declare_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,31 +109,6 @@ class StackStatistics:
 
 def _fields(statistics: StackStatistics) -> Iterator[int]:
     return iter(vars(statistics).values())
-
-
-class FunctionBatch(Batch):
-    """Rows with the columns `function`, an index in `functions`, the names, and `module`, an index
-    in `modules`, the paths of the files of the functions as they were recorded.
-    """
-
-    functions: Sequence[str] = ()
-    modules: Sequence[str] = ()
-    files: Sequence[str] = ("",)
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """All columns of the batch; consumers of Arrow get texts in place of indexes."""
-        texts = {"function": self.functions, "module": self.modules, "file": self.files}
-        return tuple(
-            (name, dtype, tuple(texts[name]) or LABELS_BY_BATCH if name in texts else labels)
-            for name, dtype, labels in super().fields
-        )
-
-    @property
-    def function_names(self) -> list[str]:
-        """The name of the function of each row."""
-        functions: U32 = self.columns()["function"]
-        return [self.functions[each] for each in functions.tolist()]
 
 
 class CallTree(FunctionBatch):

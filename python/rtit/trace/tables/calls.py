@@ -7,10 +7,10 @@ calls up by path.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rtit.trace.tables.batch import LABELS_BY_BATCH, LabelledNumber, declare_column
-from rtit.trace.tables.call_tree import CallKind, FunctionBatch, RootKind
+from rtit.trace.tables.batch import LABELS_BY_BATCH, FunctionBatch, LabelledNumber, declare_column
+from rtit.trace.tables.call_tree import CallKind, RootKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,19 +125,3 @@ class Calls(FunctionBatch):
             kinds = CallKind(kind), RootKind(root), CallEnd(end)
             head = call, parent, stack, depth, self.functions[function], *kinds, bool(ambiguous)
             yield Call._make((*head, *rest, self.modules[module]))
-
-    @classmethod
-    def concatenate(
-        cls, batches: Iterator[Self], extra_columns: tuple[str, ...] = ()
-    ) -> dict[str, NDArray[Any]]:
-        """Return the columns of all batches, concatenated; `function` and `module` have texts."""
-        import numpy as np
-
-        def with_names() -> Iterator[Self]:
-            for batch in batches:
-                names, modules = (
-                    np.asarray(each, object) for each in (batch.functions, batch.modules)
-                )
-                yield batch.replace(function=names[batch.function], module=modules[batch.module])
-
-        return super().concatenate(with_names(), extra_columns)

@@ -10,7 +10,14 @@ from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from rtit.trace.tables.batch import Batch, BranchKind, End, EventKind, declare_column
+from rtit.trace.tables.batch import (
+    Batch,
+    BranchKind,
+    End,
+    EventKind,
+    FunctionBatch,
+    declare_column,
+)
 from rtit.trace.threads.address_spaces import space_column
 
 if TYPE_CHECKING:
@@ -66,7 +73,7 @@ class Block(NamedTuple):
     offset: int
 
 
-class Rows(Batch):
+class Rows(FunctionBatch):
     """Blocks: runs of instructions that follow each other in memory, in the order of execution.
 
     * `start`, `last`: IP of the first and the last instruction
@@ -146,7 +153,7 @@ class Instruction(NamedTuple):
     in_tx: int
 
 
-class Instructions(Batch):
+class Instructions(FunctionBatch):
     """Executed instructions in order: `ip`, `size` in bytes, `time` (TSC estimate at the start of
     the run, a lower bound), `bits` (mode of the code: 16, 32 or 64), `in_tx` (1 in a transaction).
     """
@@ -172,9 +179,11 @@ class Branch(NamedTuple):
     time: int
 
 
-class Branches(Batch):
+class Branches(FunctionBatch):
     """Branches and other transfers in order, direct ones included: `source` (IP of the
     instruction), `target`, `kind` (a `BranchKind`), `time` (TSC estimate, a lower bound).
+
+    `target` is 0 for system calls into a kernel that was not traced.
     """
 
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sized
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from rtit.trace.tables.batch import Batch
+from rtit.trace.tables.code_columns import instruction_counts
 from rtit.trace.tables.rows import Events, Rows
 from rtit.trace.tables.selection import LATEST
 
@@ -397,7 +398,7 @@ class _OpenIpcStretch:
         cycles = batch.cycles
         changes = (cycles[1:] != cycles[:-1]) | (span[1:] != span[:-1])
         starts = np.append(0, np.flatnonzero(changes) + 1)
-        counts = np.add.reduceat(_instruction_counts(batch), starts)
+        counts = np.add.reduceat(instruction_counts(batch), starts)
         cycles, span = cycles[starts], span[starts]
         continues = (self._cycles, self._span) == (int(cycles[0]), int(span[0]))
         if continues:
@@ -425,11 +426,3 @@ class _OpenIpcStretch:
         if is_counted and cycles > self._cycles > 0:
             for piece in self.pieces:
                 piece[:] = self._instructions / (cycles - self._cycles)
-
-
-def _instruction_counts(batch: Batch) -> NDArray[np.uint64]:
-    import numpy as np
-
-    if isinstance(batch, Rows):
-        return batch.instructions.astype(np.uint64)
-    return np.ones(len(batch), np.uint64)
