@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind, join_call_trees
+from rtit.views import call_tree
 from rtit.views.call_tree import (
     FunctionNode,
     call_tree_json,
@@ -206,10 +208,13 @@ def test_walk_counts_the_callees_that_it_leaves_out() -> None:
     assert walked(101, 9) == []
 
 
-def test_json_has_null_for_what_a_node_does_not_have() -> None:
-    main, handler = call_tree_json(
-        make_tree([(-1, "main", ROOT, 1, 10, 10), (0, "handler", SIGNAL, 2, 6, 6)])
-    )["nodes"]
+@pytest.mark.parametrize("nodes_at_once", [1, 9])
+def test_json_has_null_for_what_a_node_does_not_have(
+    nodes_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_tree, "_JSON_NODES", nodes_at_once)
+    tree = make_tree([(-1, "main", ROOT, 1, 10, 10), (0, "handler", SIGNAL, 2, 6, 6)])
+    main, handler = json.loads("".join(call_tree_json(tree)))["nodes"]
     assert main == {
         "parent": None,
         "function": "main",

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import UsageError
-from rtit.text_escaping import escape_control_characters, similar_names_hint
+from rtit.text_escaping import escape_control_characters, format_json, similar_names_hint
 from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _ROOT_NOTES = {
     RootKind.AFTER_LOSS: "after lost packets",
     RootKind.UNKNOWN: "on an unknown stack",
 }
+_JSON_NODES = 1 << 14
+"""Nodes that are written at a time."""
 _CALL_NOTES = {
     CallKind.SIGNAL: "signal",
     CallKind.INJECTED: "injected",
@@ -334,23 +336,27 @@ def folded_stacks(root: FunctionNode, max_depth: int) -> Generator[str, None, in
     return deeper
 
 
-def call_tree_json(tree: CallTree) -> dict[str, Any]:
-    """Return the tree as one JSON object: its nodes, parents first, and the statistics."""
-    nodes = [
-        {
-            "parent": node.parent if node.parent >= 0 else None,
-            "function": node.function,
-            "module": node.module,
-            "kind": node.kind.label,
-            "root": node.root.label if node.kind == CallKind.ROOT else None,
-            "call_site": node.call_site or None,
-            "entry": node.entry if node.kind != CallKind.INLINED else None,
-            "file": node.file or None,
-            "calls": node.calls if node.kind != CallKind.INLINED else None,
-            "self": node.self_instructions,
-            "total": node.total_instructions,
-            "tid": node.tid,
-        }
-        for node in tree
-    ]
-    return {"nodes": nodes, "stacks": vars(tree.statistics)}
+def call_tree_json(tree: CallTree) -> Iterator[str]:
+    """Iterate over the parts of one JSON object: its nodes, parents first, and the statistics."""
+    yield '{"nodes": ['
+    for start in range(0, len(tree), _JSON_NODES):
+        nodes = [
+            {
+                "parent": node.parent if node.parent >= 0 else None,
+                "function": node.function,
+                "module": node.module,
+                "kind": node.kind.label,
+                "root": node.root.label if node.kind == CallKind.ROOT else None,
+                "call_site": node.call_site or None,
+                "entry": node.entry if node.kind != CallKind.INLINED else None,
+                "file": node.file or None,
+                "calls": node.calls if node.kind != CallKind.INLINED else None,
+                "self": node.self_instructions,
+                "total": node.total_instructions,
+                "tid": node.tid,
+            }
+            for node in tree.select_rows(slice(start, start + _JSON_NODES))
+        ]
+        text = format_json(nodes)[1:-1]
+        yield f", {text}" if start else text
+    yield f'], "stacks": {format_json(vars(tree.statistics))}}}\n'

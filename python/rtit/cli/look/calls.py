@@ -199,11 +199,10 @@ def _format_file(
             shows_self=not arguments.callers,
         )
     if arguments.json:
-        value = call_tree_json(tree)
-    else:
-        root = _merge_tree(arguments, tree, titles)
-        threads = {node.name: node for node in root.children.values()}
-        value = speedscope_json(threads if function is None else {function: root}, title)
+        return (part.encode() for part in call_tree_json(tree))
+    root = _merge_tree(arguments, tree, titles)
+    threads = {node.name: node for node in root.children.values()}
+    value = speedscope_json(threads if function is None else {function: root}, title)
     return [f"{format_json(value)}\n".encode()]
 
 
