@@ -69,9 +69,10 @@ def test_calls_equal_the_log_of_the_program(source: str, backend: str) -> None:
     own = [call for call in calls if call.entry in functions]
     if source == "unwinding.c":  # functions of C++ also log their exit while they are unwound
         assert Counter(call.entry for call in own if call.end == CallEnd.UNWOUND) == unwound
-    ip, size = instructions["ip"], instructions["size"]
+    ip, size, time = (instructions[each] for each in ("ip", "size", "time"))
     for call in own:
         assert ip[call.first] == call.entry
+        assert time[call.first] == call.begin_time
         if call.end == CallEnd.RETURNED and call.kind == CallKind.CALL:
             assert ip[call.first - 1] == call.call_site
             assert ip[call.stop] == call.call_site + int(size[call.first - 1])

@@ -181,6 +181,22 @@ def test_folded_callers_add_up_to_the_instructions_of_the_function(
     assert totals[0] == totals[1] > 0
 
 
+def test_folded_stacks_have_at_most_max_depth_functions(
+    recursion: RecordedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["calls", str(recursion.data), "--folded", "--max-depth", "300"]) == 0
+    printed = capsys.readouterr()
+    stacks = dict(line.rsplit(" ", 1) for line in printed.out.splitlines())
+    assert max(stack.count(";") for stack in stacks) == 299
+    assert [sum(map(int, stacks.values()))] == list(executed_instructions(recursion).values())
+    # 501 calls of `down` in a row, three levels below `_start`
+    assert printed.err == (
+        "rtit calls: 204 functions are more than 300 levels deep; their instructions count as "
+        "instructions of their callers\n"
+    )
+
+
 def write_calls(recording: RecordedProgram, path: Path, *options: str) -> bytes:
     assert main(["calls", str(recording.data), "-o", str(path), *options]) == 0
     return path.read_bytes()
@@ -420,6 +436,29 @@ def test_function_may_have_any_of_its_names(
     assert [row[:3] for row in rows[:2]] == [(0, "_IO_puts", 2), (1, "main", 2)]
     options = ("--function", name, "--durations", "--json")
     assert json.loads(print_calls(recording, *options, capsys=capsys))["calls"] == 2
+
+
+def test_functions_of_equal_name_are_added_up_with_a_note(
+    record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = [tmp_path / "one.c", tmp_path / "two.c"]
+    same = "__attribute__((noipa)) static int same(int n) { return n + %d; }\n"
+    sources[0].write_text(
+        f"{same % 1}int other(int n);\n"
+        "int main(void) { return same(1) + same(2) + other(3) != 10; }\n"
+    )
+    sources[1].write_text(f"{same % 2}int other(int n) {{ return same(n); }}\n")
+    words = [str(source) for source in sources]
+    program = compiled("calls-same", words, language="c", flags=["-O1"], directory=tmp_path)
+    recording = record([program])
+    note = "rtit calls: 2 functions have the name 'same': the output adds up their calls\n"
+    for options in ([], ["--callers"], ["--durations"]):
+        assert main(["calls", str(recording.data), "--function", "same", *options]) == 0
+        printed = capsys.readouterr()
+        assert printed.err == note
+        assert re.search(r" 3  same\n|^3 calls;", printed.out)
+    assert main(["calls", str(recording.data), "--function", "other"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_tid_selects_the_calls_of_a_thread(

@@ -25,13 +25,40 @@ class declares.
 """
 
 
-def counts_of_gcov(source: Path, folder: Path) -> dict[int, int]:
+LOOP = r"for \(.*"
+"""A compiler that optimizes tests the condition of a loop at its end, and less often."""
+OPTIMIZED_DIFFERENTLY = {
+    "profiled.c": [
+        LOOP,
+        # The function saves registers only if it calls itself, which is its first line. One
+        # comparison, or one instruction of the return, serves both cases.
+        r"__attribute__.* int fibonacci\(int n\) \{|if \(n < 2\)|return n;",
+    ],
+    # The only instruction of this line runs if the loop does not.
+    "inlined.c": [LOOP, r"return sum;"],
+    "linkage_stubs.c": [LOOP],
+    # The instances of `largest` run on constants, and unrolled loops have no count of iterations.
+    "templates.cpp": [LOOP, r"if \(all\[i\] > best\)", r"sum \+= derived\.value .*"],
+    # Inlined copies are merged with one another. Instructions without a condition take the place of
+    # `if`: those of `found++` and `x--` always run.
+    "lambdas.cpp": [
+        LOOP,
+        r"items\[next % N\] = item;|int found = 0;|if \(accepts\(items\[i\]\)\)|found\+\+;|x--;",
+        r"sum \+= many\.count\(.*",
+    ],
+}
+"""Lines of which an optimizing compiler leaves fewer or more executions than the source has; gcov
+counts those of the source.
+"""
+
+
+def counts_of_gcov(source: Path, folder: Path, level: str = "-O0") -> dict[int, int]:
     """Build a program for gcov, run it, and return the counts of its lines."""
     compiler = shutil.which("g++" if source.suffix == ".cpp" else "gcc")
     if compiler is None or shutil.which("gcov") is None:
         pytest.skip("gcov is not installed")
     # without inlining: gcov counts other lines twice that have inlined calls
-    flags = ["-O0", "-g", "--coverage", "-DINLINE=static inline", "-o", "instrumented"]
+    flags = [level, "-g", "--coverage", "-DINLINE=static inline", "-o", "instrumented"]
     subprocess.run([compiler, *flags, source], cwd=folder, check=True)
     subprocess.run([folder / "instrumented"], cwd=folder, check=False, capture_output=True)
     notes = next(folder.glob("*.gcno")).name
@@ -69,14 +96,63 @@ def test_line_counts_equal_gcov(name: str, tmp_path: Path) -> None:
         assert re.fullmatch(NOT_IN_GCOV, text[line])
 
 
-def record_coverage(source: Path, folder: Path) -> SourceFile:
-    """Build a program with inlined calls, and return the coverage of its source."""
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["-O1", "-O2"])
+@pytest.mark.parametrize("name", OPTIMIZED_DIFFERENTLY)
+def test_line_counts_of_optimized_code_equal_gcov(name: str, level: str, tmp_path: Path) -> None:
+    """Lines without code of their own have no count; gcov counts them before the optimization."""
+    source = SOURCES / name
+    ours = record_coverage(source, tmp_path, level).lines
+    theirs = counts_of_gcov(source, tmp_path, level)
+    with_code = lines_with_code(build_plain(source, level), source)
+    assert ours.keys() == with_code
+    text = ["", *(line.strip() for line in source.read_text().splitlines())]
+    patterns = "|".join(OPTIMIZED_DIFFERENTLY[name])
+    differ = {
+        f"{line}: {text[line]}": (ours[line], theirs[line])
+        for line in ours.keys() & theirs.keys()
+        if ours[line] != theirs[line] and not re.fullmatch(patterns, text[line])
+    }
+    assert not differ
+    for line in ours.keys() - theirs.keys():
+        assert re.fullmatch(f"{NOT_IN_GCOV}|{patterns}", text[line])
+    assert len(ours.keys() & theirs.keys()) > 5
+
+
+def lines_with_code(program: Path, source: Path) -> set[int]:
+    """Return the lines of a source that `objdump` shows at an instruction."""
+    if shutil.which("objdump") is None:
+        pytest.skip("objdump is not installed")
+    said = subprocess.run(
+        ["objdump", "--dwarf=decodedline", program], check=True, capture_output=True, text=True
+    ).stdout
+    found: set[int] = set()
+    file, line, address = "", 0, -1
+    for words in map(str.split, said.splitlines()):
+        if len(words) < 3 or not words[2].startswith("0x"):
+            continue
+        # of several rows at one address, the last has the instruction
+        if int(words[2], 16) != address and file == source.name and line:
+            found.add(line)
+        file, address = words[0], int(words[2], 16)
+        line = int(words[1]) if words[1].isdigit() else 0
+    return found
+
+
+def build_plain(source: Path, level: str) -> Path:
+    """Build a program without instrumentation. At -O0, its functions are inlined by request."""
     language = "c++" if source.suffix == ".cpp" else "c"
-    flags = ["-O0", "-g", "-DINLINE=static inline __attribute__((always_inline))"]
+    inline = "static inline __attribute__((always_inline))" if level == "-O0" else "static inline"
+    flags = [level, "-g", f"-DINLINE={inline}"]
     try:
-        program = compiled(f"plain-{source.stem}", [str(source)], language=language, flags=flags)
+        return compiled(f"plain-{source.stem}", [str(source)], language=language, flags=flags)
     except CannotBuildError as error:
         pytest.skip(str(error))
+
+
+def record_coverage(source: Path, folder: Path, level: str = "-O0") -> SourceFile:
+    """Build a program, and return the coverage of its source."""
+    program = build_plain(source, level)
     with Trace(record_program(program, folder).data) as trace:
         found = source_files(coverage([(trace, trace.streams)]))
     (one,) = (each for each in found if each.path == str(source))

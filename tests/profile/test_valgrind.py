@@ -4,6 +4,7 @@ calls.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -50,17 +51,22 @@ def read(text: str) -> Costs:
     return own, calls, inclusive
 
 
+def run_callgrind(program: Path, folder: Path, *options: str) -> Path:
+    """Return the profile that callgrind writes."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        pytest.skip("valgrind is not installed")
+    profile = folder / "theirs"
+    words = ["--tool=callgrind", *options, f"--callgrind-out-file={profile}", str(program)]
+    subprocess.run([valgrind, *words], capture_output=True, check=False, timeout=300)
+    return profile
+
+
 @pytest.mark.parametrize("name", ["pointers", "recursion", "branch_next", "crash_late"])
 def test_counts_equal_callgrind(
     name: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        pytest.skip("valgrind is not installed")
-    theirs = tmp_path / "theirs"
-    options = ["--dump-instr=yes", "--compress-pos=no", f"--callgrind-out-file={theirs}"]
-    command = [valgrind, "--tool=callgrind", *options, str(program(name))]
-    subprocess.run(command, capture_output=True, check=False, timeout=300)
+    theirs = run_callgrind(program(name), tmp_path, "--dump-instr=yes", "--compress-pos=no")
     ours = tmp_path / "ours"
     data = record([program(name)]).data
     assert main(["profile", str(data), "--for", "callgrind", "-o", str(ours)]) == 0
@@ -88,3 +94,55 @@ def test_counts_equal_callgrind(
         differ = {pair: inclusive[pair] - inclusive_theirs[pair] for pair in calls}
         assert {*differ.values()} == {0, last}
         assert sum(each == last for each in differ.values()) <= 2  # begin, main, and no more
+
+
+@pytest.mark.parametrize("name", ["pointers", "recursion", "crash_late"])
+def test_inclusive_instructions_equal_callgrind_annotate(
+    name: str,
+    program: ProgramBuilder,
+    record: Recorder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Recursive calls count once: callgrind shows them apart, as a function'2."""
+    data = record([program(name)]).data
+    profile = tmp_path / "ours"
+    assert main(["profile", str(data), "--for", "callgrind", "-o", str(profile)]) == 0
+    ours = annotated_inclusive_costs(profile)
+    with Trace(data) as trace:
+        entries = {node.function: node.entry for node in trace.call_tree()}
+    theirs = annotated_inclusive_costs(run_callgrind(program(name), tmp_path))
+    # callgrind reads no symbols of a program without data
+    names = {f"{entry:#018x}": function for function, entry in entries.items()}
+    theirs = {names.get(each, each): cost for each, cost in theirs.items() if "'" not in each}
+    assert ours.keys() == theirs.keys() == entries.keys()
+    assert len(ours) > 3
+    # callgrind counts a block at its end, which the last block does not reach
+    differ = {each: cost - theirs[each] for each, cost in ours.items() if cost != theirs[each]}
+    assert differ.keys() <= {"_start", "begin", "main"}
+    assert len({*differ.values()}) == 1
+
+    capsys.readouterr()
+    assert main(["report", str(data), "--sort", "total", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["calls"]
+    assert {row["function"]: row["total"] for row in rows} == ours
+    for function, cost in ours.items():
+        options = ["--function", function, "--folded"]
+        assert main(["calls", str(data), *options]) == 0
+        stacks = capsys.readouterr().out.splitlines()
+        assert sum(int(stack.rpartition(" ")[2]) for stack in stacks) == cost
+
+
+def annotated_inclusive_costs(profile: Path) -> dict[str, int]:
+    """Return the inclusive cost of each function that `callgrind_annotate` prints.
+
+    Rows without an object are parts of functions: lines that are inlined from another file.
+    """
+    tool = shutil.which("callgrind_annotate")
+    if tool is None:
+        pytest.skip("callgrind_annotate is not installed")
+    words = [tool, "--inclusive=yes", "--threshold=100", "--auto=no", str(profile)]
+    # in the folder of the sources, it would name some files by relative paths
+    ended = subprocess.run(words, cwd=profile.parent, capture_output=True, text=True, check=True)
+    rows = re.findall(r"^ *([\d,]+) \(.*%\)  .*:(\S+) \[", ended.stdout, re.MULTILINE)
+    return {name: int(cost.replace(",", "")) for cost, name in rows}

@@ -5,6 +5,7 @@ A program is built once for each content of its sources and flags.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -176,7 +177,9 @@ def compiled(
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             raise CannotBuildError(f"{' '.join(command)}: {result.stderr.strip()}")
-        Path(temporary).replace(executable)  # atomic, since other processes may build it, too
+        # Another process may have built it, too, and recorded it: that file stays.
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, executable)
     finally:
         Path(temporary).unlink(missing_ok=True)
     return executable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind, join_call_trees
+from rtit.views import call_tree
 from rtit.views.call_tree import (
     FunctionNode,
     call_tree_json,
@@ -133,8 +135,8 @@ def test_stacks_of_callers_add_up_to_the_total_of_the_function() -> None:
     leaf, work = (merge_callers(make_tree(TWO_SITES), each) for each in ("leaf", "work"))
     for top in (leaf, work):
         count_each_path_once(top)
-    assert list(folded_stacks(leaf)) == ["leaf;work;main 110", "leaf;work;work;main 5"]
-    assert list(folded_stacks(work)) == ["work;main 190"]
+    assert list(folded_stacks(leaf, 9)) == ["leaf;work;main 110", "leaf;work;work;main 5"]
+    assert list(folded_stacks(work, 9)) == ["work;main 190"]
 
 
 @pytest.mark.parametrize("merge", [merge_functions, merge_callers])
@@ -152,7 +154,7 @@ def test_folded_stacks_have_own_instructions_and_the_largest_function_first() ->
         (0, "large", CALL, 1, 8, 11),
         (2, "small", CALL, 1, 3, 3),
     ]
-    assert list(folded_stacks(merge_functions(make_tree(rows)))) == [
+    assert list(folded_stacks(merge_functions(make_tree(rows)), 9)) == [
         "main;large 8",
         "main;large;small 3",
         "main;small 5",
@@ -161,10 +163,27 @@ def test_folded_stacks_have_own_instructions_and_the_largest_function_first() ->
 
 def test_folded_stacks_replace_semicolons_and_escape_control_characters() -> None:
     rows = [(-1, "main", ROOT, 1, 1, 3), (0, "f(a;b)\n", CALL, 1, 2, 2)]
-    assert list(folded_stacks(merge_functions(make_tree(rows)))) == [
+    assert list(folded_stacks(merge_functions(make_tree(rows)), 9)) == [
         "main 1",
         r"main;f(a:b)\n 2",
     ]
+
+
+def test_folded_stacks_count_deeper_calls_for_their_caller() -> None:
+    rows = [
+        (-1, "main", ROOT, 1, 1, 31),
+        (0, "work", CALL, 1, 2, 30),
+        (1, "deep", CALL, 1, 4, 12),
+        (2, "deeper", CALL, 1, 8, 8),
+        (1, "signal handler", SIGNAL, 1, 16, 16),
+    ]
+    root = merge_functions(make_tree(rows))
+    lines = folded_stacks(root, 2)
+    assert [next(lines), next(lines)] == ["main 1", "main;work 30"]
+    with pytest.raises(StopIteration) as end:
+        next(lines)
+    assert end.value.value == 3
+    assert list(folded_stacks(root, 1)) == ["main 31"]
 
 
 def test_walk_counts_the_callees_that_it_leaves_out() -> None:
@@ -189,10 +208,13 @@ def test_walk_counts_the_callees_that_it_leaves_out() -> None:
     assert walked(101, 9) == []
 
 
-def test_json_has_null_for_what_a_node_does_not_have() -> None:
-    main, handler = call_tree_json(
-        make_tree([(-1, "main", ROOT, 1, 10, 10), (0, "handler", SIGNAL, 2, 6, 6)])
-    )["nodes"]
+@pytest.mark.parametrize("nodes_at_once", [1, 9])
+def test_json_has_null_for_what_a_node_does_not_have(
+    nodes_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_tree, "_JSON_NODES", nodes_at_once)
+    tree = make_tree([(-1, "main", ROOT, 1, 10, 10), (0, "handler", SIGNAL, 2, 6, 6)])
+    main, handler = json.loads("".join(call_tree_json(tree)))["nodes"]
     assert main == {
         "parent": None,
         "function": "main",

@@ -185,6 +185,17 @@ struct NamedCode {
     formatter: NameFormatter,
     numbers: HashMap<CallEdge, u32>,
     max_edges: usize,
+    /// The numbers of JavaScript functions, by name. V8 compiles a function several times, and continues running calls
+    /// in the new code.
+    javascript_functions: HashMap<String, u64>,
+}
+
+/// Returns the name that all code of a JavaScript function shares: `f a.js:1:10` for `JS:*f a.js:1:10`. V8 marks its
+/// interpreter and its compilers by `~`, `^`, `+` and `*`.
+fn javascript_function(name: &str) -> Option<&str> {
+    let (kind, name) = name.split_once(':')?;
+    let is_function = matches!(kind, "JS" | "Function" | "LazyCompile");
+    is_function.then(|| name.trim_start_matches(['~', '^', '+', '*']))
 }
 
 impl NamedCode {
@@ -203,10 +214,16 @@ impl NamedCode {
                 let whole = is_part
                     .then(|| self.names.find_function_in_region(found.region, name))
                     .flatten();
+                let own_number = u64::from(found.region) << 32 | u64::from(whole.unwrap_or(index));
+                let number = match javascript_function(name) {
+                    None => own_number,
+                    Some(function) => *self
+                        .javascript_functions
+                        .entry(function.to_owned())
+                        .or_insert(own_number),
+                };
                 AddressFacts {
-                    function: Some(
-                        u64::from(found.region) << 32 | u64::from(whole.unwrap_or(index)),
-                    ),
+                    function: Some(number),
                     starts_function: found.offset == 0
                         && !is_part
                         && !name.ends_with("@plt")
@@ -415,6 +432,7 @@ impl<L: CallLog> CallSink<L> {
             formatter: NameFormatter::default(),
             numbers: HashMap::new(),
             max_edges,
+            javascript_functions: HashMap::new(),
         };
         let root = if is_whole {
             RootKind::Start

@@ -48,13 +48,15 @@ class CallDurations:
     """The durations of all calls of a function: instructions with callees.
 
     `counts`: calls by duration. `is_exact` is false if there were too many different durations;
-    those beyond have 10 binary digits. `ends`: calls by how they ended.
+    those beyond have 10 binary digits. `ends`: calls by how they ended. `entries`: the addresses at
+    which the calls begin.
     """
 
     function: str
     counts: Counter[int] = field(default_factory=Counter)
     is_exact: bool = True
     ends: Counter[str] = field(default_factory=Counter)
+    entries: set[int] = field(default_factory=set)
     slowest: list[MeasuredCall] = field(default_factory=list)
 
     @property
@@ -161,6 +163,7 @@ def _add_calls(found: CallDurations, calls: Calls, trace: Trace, slowest: int) -
         durations = _round_durations(durations)
     values, counts = np.unique(durations, return_counts=True)
     found.counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    found.entries.update(np.unique(calls.entry).tolist())
     ends, counts = np.unique(calls.end, return_counts=True)
     for end, count in zip(ends.tolist(), counts.tolist(), strict=True):
         found.ends[CallEnd(end).label] += count

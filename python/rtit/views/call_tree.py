@@ -5,22 +5,23 @@ all selected threads, together.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import UsageError
-from rtit.text_escaping import escape_control_characters, similar_names_hint
+from rtit.text_escaping import escape_control_characters, format_json, similar_names_hint
 from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence, Set
 
     import numpy as np
     from numpy.typing import NDArray
 
     from rtit.trace import Trace
     from rtit.trace.tables.batch import FunctionBatch
+    from rtit.trace.tables.selection import SelectedRange
 
 _MODULE = 0xFFFF_FFFF
 """Part of a function key that is the module."""
@@ -30,6 +31,8 @@ _ROOT_NOTES = {
     RootKind.AFTER_LOSS: "after lost packets",
     RootKind.UNKNOWN: "on an unknown stack",
 }
+_JSON_NODES = 1 << 14
+"""Nodes that are written at a time."""
 _CALL_NOTES = {
     CallKind.SIGNAL: "signal",
     CallKind.INJECTED: "injected",
@@ -231,14 +234,36 @@ def find_called_function(tree: CallTree, function: str, trace: Trace) -> str:
 def _is_entered_by_symbol(tree: CallTree, function: str, trace: Trace) -> NDArray[np.bool_]:
     import numpy as np
 
+    found = np.zeros(len(tree), bool)
+    for ranges in _ranges_by_process(function, trace):
+        for each in ranges:
+            found |= (tree.entry >= np.uint64(each.start)) & (tree.entry < np.uint64(each.end))
+    return found
+
+
+def entries_of_function(tree: CallTree, function: str) -> set[int]:
+    """Return the addresses at which calls of a function begin."""
+    return {*tree.entry[_rows_of_function(tree, function)].tolist()}
+
+
+def count_functions_of_name(function: str, entries: Set[int], trace: Trace) -> int:
+    """Return how many functions with this name begin at some addresses of a process.
+
+    Static functions of several source files can have the same name.
+    """
+    if len(entries) < 2:
+        return len(entries)
+    starts = ({each.start for each in ranges} for ranges in _ranges_by_process(function, trace))
+    return max((len(entries & each) for each in starts), default=0)
+
+
+def _ranges_by_process(function: str, trace: Trace) -> Iterator[Sequence[SelectedRange]]:
+    """Iterate over the address ranges of the functions with a name, process by process."""
     from rtit.trace.tables.selection import SelectedRanges, Selection
 
-    pids = {pid for stream in trace.threads for pid in stream.space_pids}
-    ranges = SelectedRanges(Selection(functions=(function,)), trace.images).in_processes(*pids)
-    found = np.zeros(len(tree), bool)
-    for each in ranges or ():
-        found |= (tree.entry >= np.uint64(each.start)) & (tree.entry < np.uint64(each.end))
-    return found
+    ranges = SelectedRanges(Selection(functions=(function,)), trace.images)
+    for pid in sorted({pid for stream in trace.threads for pid in stream.space_pids}):
+        yield ranges.in_processes(pid) or ()
 
 
 def _rows_of_function(tree: CallTree, function: str) -> NDArray[np.bool_]:
@@ -284,39 +309,54 @@ def callees_by_total(node: FunctionNode) -> Sequence[FunctionNode]:
     return sorted(node.children.values(), key=lambda each: (each.total, each.name))
 
 
-def folded_stacks(root: FunctionNode) -> Iterator[str]:
+def folded_stacks(root: FunctionNode, max_depth: int) -> Generator[str, None, int]:
     """Iterate over lines "caller;callee;... INSTRUCTIONS", the input of flame graph tools.
 
-    The names of a stack take memory only while it is the current one.
+    The instructions of nodes deeper than `max_depth` belong to their callers at that depth, because
+    the lines of a deep recursion would grow with the square of its depth. The generator returns the
+    number of these nodes. The names of a stack take memory only while it is the current one.
     """
     pending = [(0, each) for each in callees_by_total(root)]
     stack: list[str] = []
+    own = deeper = 0
     while pending:
         depth, node = pending.pop()
-        del stack[depth:]
-        stack.append(escape_control_characters(node.name).replace(";", ":"))
-        if node.own:
-            yield f"{';'.join(stack)} {node.own}"
+        if depth < max_depth:
+            if own:
+                yield f"{';'.join(stack)} {own}"
+            del stack[depth:]
+            stack.append(escape_control_characters(node.name).replace(";", ":"))
+            own = node.own
+        else:
+            own += node.own
+            deeper += 1
         pending += [(depth + 1, each) for each in callees_by_total(node)]
+    if own:
+        yield f"{';'.join(stack)} {own}"
+    return deeper
 
 
-def call_tree_json(tree: CallTree) -> dict[str, Any]:
-    """Return the tree as one JSON object: its nodes, parents first, and the statistics."""
-    nodes = [
-        {
-            "parent": node.parent if node.parent >= 0 else None,
-            "function": node.function,
-            "module": node.module,
-            "kind": node.kind.label,
-            "root": node.root.label if node.kind == CallKind.ROOT else None,
-            "call_site": node.call_site or None,
-            "entry": node.entry if node.kind != CallKind.INLINED else None,
-            "file": node.file or None,
-            "calls": node.calls if node.kind != CallKind.INLINED else None,
-            "self": node.self_instructions,
-            "total": node.total_instructions,
-            "tid": node.tid,
-        }
-        for node in tree
-    ]
-    return {"nodes": nodes, "stacks": vars(tree.statistics)}
+def call_tree_json(tree: CallTree) -> Iterator[str]:
+    """Iterate over the parts of one JSON object: its nodes, parents first, and the statistics."""
+    yield '{"nodes": ['
+    for start in range(0, len(tree), _JSON_NODES):
+        nodes = [
+            {
+                "parent": node.parent if node.parent >= 0 else None,
+                "function": node.function,
+                "module": node.module,
+                "kind": node.kind.label,
+                "root": node.root.label if node.kind == CallKind.ROOT else None,
+                "call_site": node.call_site or None,
+                "entry": node.entry if node.kind != CallKind.INLINED else None,
+                "file": node.file or None,
+                "calls": node.calls if node.kind != CallKind.INLINED else None,
+                "self": node.self_instructions,
+                "total": node.total_instructions,
+                "tid": node.tid,
+            }
+            for node in tree.select_rows(slice(start, start + _JSON_NODES))
+        ]
+        text = format_json(nodes)[1:-1]
+        yield f", {text}" if start else text
+    yield f'], "stacks": {format_json(vars(tree.statistics))}}}\n'

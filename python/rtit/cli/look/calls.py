@@ -14,7 +14,7 @@ from rtit.errors import UsageError
 from rtit.text_escaping import escape_control_characters, format_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Set
 
     from rtit.trace import Trace
     from rtit.trace.tables.call_tree import CallTree
@@ -31,6 +31,7 @@ _EPILOG = """Examples:
   rtit calls --flamegraph -o calls.svg
 """
 _MIN_SHARE = 0.01
+_MAX_DEPTH, _MAX_FOLDED_DEPTH = 100, 1000
 _MAX_INDENT = 30
 """Levels of the tree that are indented; deeper ones show their level as a number."""
 
@@ -72,8 +73,8 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--max-depth",
         "N",
-        "Show at most N levels of the tree or flame graph (default: 100)",
-        default=100,
+        "Show at most N levels of the tree, flame graph or folded stacks (default: 100; for folded "
+        "stacks 1000)",
         type=options.parse_count,
     )
     options.add_value_option(
@@ -102,10 +103,12 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the tree; return 3 if something could not be decoded."""
     from rtit.views.call_durations import measure_calls
-    from rtit.views.call_tree import find_called_function
+    from rtit.views.call_tree import entries_of_function, find_called_function
 
     if arguments.min_share is not None:
         arguments.min_share = _parse_share(arguments.min_share)
+    if arguments.max_depth is None:
+        arguments.max_depth = _MAX_FOLDED_DEPTH if arguments.folded else _MAX_DEPTH
     if arguments.callers and arguments.called_function is None:
         raise UsageError("--callers needs --function")
     if arguments.durations and arguments.called_function is None:
@@ -123,11 +126,14 @@ def run(arguments: argparse.Namespace) -> int:
             found = measure_calls(trace, arguments.called_function, where)
             # First, because a further decoding discards the gaps.
             code = gaps.print_all_gaps(streams)
+            _note_equal_names(found.function, found.entries, trace)
             _print_durations(trace, where, found, arguments)
             return code
         tree = trace.call_tree(where, inlines=arguments.inlines)
         if arguments.called_function is not None:
-            arguments.called_function = find_called_function(tree, arguments.called_function, trace)
+            function = find_called_function(tree, arguments.called_function, trace)
+            _note_equal_names(function, entries_of_function(tree, function), trace)
+            arguments.called_function = function
         titles = {each.tid: each.title for each in streams}
         if arguments.flamegraph or arguments.speedscope or arguments.json:
             title = " ".join(trace.command_line) or trace.path
@@ -137,6 +143,17 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _write_lines(arguments.output, _format_lines(arguments, tree, titles))
         return gaps.print_all_gaps(streams)
+
+
+def _note_equal_names(function: str, entries: Set[int], trace: Trace) -> None:
+    from rtit.views.call_tree import count_functions_of_name
+
+    count = count_functions_of_name(function, entries, trace)
+    if count > 1:
+        output.print_error(
+            "calls",
+            f"{count} functions have the name {function!r}: the output adds up their calls",
+        )
 
 
 def _print_durations(
@@ -182,11 +199,10 @@ def _format_file(
             shows_self=not arguments.callers,
         )
     if arguments.json:
-        value = call_tree_json(tree)
-    else:
-        root = _merge_tree(arguments, tree, titles)
-        threads = {node.name: node for node in root.children.values()}
-        value = speedscope_json(threads if function is None else {function: root}, title)
+        return (part.encode() for part in call_tree_json(tree))
+    root = _merge_tree(arguments, tree, titles)
+    threads = {node.name: node for node in root.children.values()}
+    value = speedscope_json(threads if function is None else {function: root}, title)
     return [f"{format_json(value)}\n".encode()]
 
 
@@ -197,7 +213,13 @@ def _format_lines(
 
     root = _merge_tree(arguments, tree, titles if len(titles) > 1 else {})
     if arguments.folded:
-        yield from folded_stacks(root)
+        deeper = yield from folded_stacks(root, arguments.max_depth)
+        if deeper:
+            output.print_error(
+                "calls",
+                f"{deeper:,} functions are more than {arguments.max_depth:,} levels deep; their "
+                "instructions count as instructions of their callers",
+            )
     else:
         share = _MIN_SHARE if arguments.min_share is None else arguments.min_share
         yield from _tree_lines(root, share, arguments.max_depth)

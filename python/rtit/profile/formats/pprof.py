@@ -28,7 +28,7 @@ from rtit.image.inlined_calls import Frame, FunctionIndex, InlinedCalls
 from rtit.image.source_lines import source_lines_at
 from rtit.profile.calls import CodeLocation
 from rtit.profile.tables import NO_BINARY, iterate_rows
-from rtit.text_escaping import name_to_text
+from rtit.text_escaping import escape_control_characters
 from rtit.trace.tables.context_runs import (
     ContextRuns,
     add_up_by_context,
@@ -93,7 +93,7 @@ def _encode_profile_messages(
     yield _integer_field(14, text.number_of_string("instructions"))
     yield from [_integer_field(13, text.number_of_string(comment)) for comment in comments]
     yield from (
-        _message_field(6, name_to_text(each).encode(errors="replace")) for each in text.all_strings
+        _message_field(6, escape_control_characters(each).encode()) for each in text.all_strings
     )
 
 
