@@ -295,6 +295,26 @@ fn next_return_corrects_how_far_recursion_was_unwound() {
 }
 
 #[test]
+fn call_that_ends_above_an_open_choice_is_ambiguous() {
+    let mut thread = thread_in_c_below_recursion();
+    thread.return_to("c+9", "a+2", 10); // into main/a/a or main/a
+    thread.call("a+3", "b", 1);
+    thread.call("b+1", "f", 1);
+    thread.return_to("f+9", "b+2", 1);
+    thread.return_to("b+9", "a+4", 1);
+    thread.return_to("a+9", "main+2", 1); // it was main/a
+    let finished = thread.finish();
+    let are_ambiguous = |function| -> Vec<bool> {
+        let calls = finished.calls_of(function).into_iter();
+        calls.map(|call| call.is_ambiguous).collect()
+    };
+    assert_eq!(are_ambiguous("f"), [true]); // it has ended before the choice
+    assert_eq!(are_ambiguous("b"), [false]); // it waits for its caller
+    assert_eq!(are_ambiguous("c"), [false]);
+    assert_eq!(are_ambiguous("a"), [false; 3]);
+}
+
+#[test]
 fn unwind_resume_does_not_continue_in_its_caller() {
     let mut thread = Thread::start("main", 1);
     thread.call("main+1", "a", 1);
