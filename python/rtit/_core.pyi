@@ -392,6 +392,7 @@ class CallTreeColumns(TypedDict):
     own: Column
     total: Column
     recursive: Column
+    thread: Column
     functions: list[str]
     modules: list[str]
     site_region: Column
@@ -425,6 +426,8 @@ class CallColumns(TypedDict):
     entry: Column
     first: Column
     stop: Column
+    begin_thread: Column
+    end_thread: Column
     self_instructions: Column
     total_instructions: Column
     begin_time: Column
@@ -447,7 +450,7 @@ class StreamDecoder:
     with a schedule, timing samples or a page callback, and for `lines`, `functions` and `calls`.
 
     The first request determines the results: `rows`, `runs`, `instructions`, `branches`,
-    `block_ids`, `lines`, `functions`, `calls`, `call_tree`, `call_rows`, `count` or `totals`. Other
+    `block_ids`, `lines`, `functions`, `count`, `totals`, or those of `ProcessCalls`. Other
     requests raise ValueError. Rows come in batches of about the number requested, of one scheduling
     interval, None at the end. Errors in the stream are in `ledger`. Errors of the iterable and of
     page callbacks are raised; ConcurrentUseError if another thread uses the object.
@@ -519,43 +522,6 @@ class StreamDecoder:
         """Decode to the end and return instructions by function: name, file ("" if unknown),
         instructions. `others`: names of the other address spaces in their order.
         """
-    def calls(self, names: Names, max_pairs: int, max_runs: int) -> Columns:
-        """Decode to the end and return who called whom, as u64 columns.
-
-        A row for each of at most `max_pairs` pairs of locations: `from_region`, `from_offset`,
-        `to_region`, `to_offset`, `calls`, `inclusive` (instructions until the calls returned; none
-        for calls of a function that is running). A location is a row of `names`, sorted by start,
-        and an offset in its file; without a region 2**64-1 and an address; 2**64-1 and 0 called
-        what ran first.
-
-        A row for each context, a call within others: `parent` (its row, or 2**64-1), `call` (row of
-        the pair), `own` (instructions of the called function itself). One row: `deep_calls`, too
-        deep or in too many contexts, and `calls_beyond_pairs`, between other locations.
-
-        A row for each of at most `max_runs` runs of instructions in a context, sorted: the row of
-        the context `run_context`, region `run_region` (2**32-1 for none) and offset `run_offset` of
-        the first instruction, `run_instructions`, and how often, `run_count`. Only the offset and
-        the count are u64, the others u32. Code that counts for
-        another function in `own`, such as a PLT stub, is left out.
-        """
-    def call_tree(
-        self, names: Names, is_whole: bool, max_pairs: int, max_runs: int
-    ) -> CallTreeColumns:
-        """Decode to the end and return the call tree, for `rtit.trace.tables.call_tree`.
-
-        A row for each node, parents first; `parent` is 2**32-1 for roots. `is_whole`: the stream
-        begins with the thread. If `max_runs` is not 0, each node has region and offset of its call
-        and entry, and there are rows for at most `max_runs` runs of instructions, as in `calls`,
-        but by node.
-        """
-    def call_rows(
-        self, names: Names, is_whole: bool, max_pairs: int, max_rows: int
-    ) -> CallColumns | None:
-        """Return more calls, in the order of their ends, for `rtit.trace.tables.calls`.
-
-        `parent` is 2**64-1 for roots. `functions` and `modules`: names and paths by number, for all
-        calls so far.
-        """
     def count(self) -> DecoderCounts:
         """Decode to the end and return `counts`. Keeps only counts and the ledger."""
     def totals(self) -> dict[str, Any]:
@@ -577,6 +543,49 @@ class StreamDecoder:
     @property
     def visited_intervals(self) -> list[int]:
         """After `count`: the intervals in which anything ran."""
+
+@final
+class ProcessCalls:
+    """The calls of a process, from one new decoder for each of its threads.
+
+    `is_whole`: the streams begin with the threads. One request for results decodes all streams;
+    for other results there must be new decoders. In the results a thread is an index in `decoders`.
+    """
+    def __init__(
+        self, decoders: Sequence[StreamDecoder], names: Names, is_whole: bool, max_pairs: int
+    ) -> None: ...
+    def totals(self, max_runs: int) -> Columns:
+        """Return who called whom, as u64 columns.
+
+        A row for each of at most `max_pairs` pairs of locations: `from_region`, `from_offset`,
+        `to_region`, `to_offset`, `calls`, `inclusive` (instructions until the calls returned; none
+        for calls of a function that is running). A location is a row of `names`, sorted by start,
+        and an offset in its file; without a region 2**64-1 and an address; 2**64-1 and 0 called
+        what ran first.
+
+        A row for each context, a call within others: `parent` (its row, or 2**64-1), `call` (row of
+        the pair), `own` (instructions of the called function itself). One row: `deep_calls`, too
+        deep or in too many contexts, and `calls_beyond_pairs`, between other locations.
+
+        A row for each of at most `max_runs` runs of instructions in a context, sorted: the row of
+        the context `run_context`, region `run_region` (2**32-1 for none) and offset `run_offset` of
+        the first instruction, `run_instructions`, and how often, `run_count`. Only the offset and
+        the count are u64, the others u32. Code that counts for
+        another function in `own`, such as a PLT stub, is left out.
+        """
+    def tree(self, max_runs: int) -> CallTreeColumns:
+        """Return the call tree, for `rtit.trace.tables.call_tree`.
+
+        A row for each node, parents first; `parent` is 2**32-1 for roots. `thread`: in which the
+        stack began. If `max_runs` is not 0, each node has region and offset of its call and entry,
+        and there are rows for at most `max_runs` runs of instructions, as in `totals`, but by node.
+        """
+    def rows(self, max_rows: int) -> CallColumns | None:
+        """Return more calls, in the order of their ends, for `rtit.trace.tables.calls`.
+
+        `parent` is 2**64-1 for roots. `begin_thread` and `end_thread` ran the beginning and the
+        end. `functions` and `modules`: names and paths by number, for all calls so far.
+        """
 
 @final
 class ReusableDecoder:

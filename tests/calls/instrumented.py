@@ -17,13 +17,18 @@ from support.recordings import require_backend
 
 FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-finstrument-functions"]
 PROGRAMS = ["unwinding.c", "coroutines.c", "exceptions.cpp"]
+"""Programs with one thread."""
 RECORDINGS = [
     *((program, "qemu") for program in PROGRAMS),
     ("unwinding.c", "ptrace"),
     pytest.param("coroutines.c", "ptrace", marks=pytest.mark.slow),
     pytest.param("exceptions.cpp", "ptrace", marks=pytest.mark.slow),
 ]
-"""Programs, each with the back end that records it."""
+"""Programs with one thread, each with the back end that records it."""
+RECORDINGS_OF_THREADS = [
+    ("shared_coroutines.c", "qemu"),
+    pytest.param("shared_coroutines.c", "ptrace", marks=pytest.mark.slow),
+]
 
 
 def build_instrumented(source: str) -> Path:

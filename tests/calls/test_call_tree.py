@@ -22,6 +22,7 @@ import rtit
 from calls.instrumented import (
     PROGRAMS,
     RECORDINGS,
+    RECORDINGS_OF_THREADS,
     coroutine_stream,
     decoded_instructions,
     record,
@@ -70,7 +71,7 @@ def decoded_paths(trace: Trace, functions: set[int]) -> Counter[CallPath]:
     return found
 
 
-@pytest.mark.parametrize(("source", "backend"), RECORDINGS)
+@pytest.mark.parametrize(("source", "backend"), [*RECORDINGS, *RECORDINGS_OF_THREADS])
 def test_paths_of_calls_equal_the_log_of_the_program(source: str, backend: str) -> None:
     path, log = recorded(source, backend)
     expected = logged_paths(log)

@@ -14,6 +14,7 @@ import rtit
 from calls.instrumented import (
     PROGRAMS,
     RECORDINGS,
+    RECORDINGS_OF_THREADS,
     coroutine_stream,
     decoded_instructions,
     recorded,
@@ -67,6 +68,7 @@ def test_calls_equal_the_log_of_the_program(source: str, backend: str) -> None:
     assert found == expected
 
     own = [call for call in calls if call.entry in functions]
+    assert all(call.end_tid == calls[0].end_tid for call in calls)
     if source == "unwinding.c":  # functions of C++ also log their exit while they are unwound
         assert Counter(call.entry for call in own if call.end == CallEnd.UNWOUND) == unwound
     ip, size, time = (instructions[each] for each in ("ip", "size", "time"))
@@ -76,6 +78,36 @@ def test_calls_equal_the_log_of_the_program(source: str, backend: str) -> None:
         if call.end == CallEnd.RETURNED and call.kind == CallKind.CALL:
             assert ip[call.first - 1] == call.call_site
             assert ip[call.stop] == call.call_site + int(size[call.first - 1])
+
+
+@pytest.mark.parametrize(("source", "backend"), RECORDINGS_OF_THREADS)
+def test_calls_on_a_stack_of_two_threads_keep_their_callers(source: str, backend: str) -> None:
+    path, log = recorded(source, backend)
+    expected, _ = logged_calls(log)
+    functions = {function for path in expected for function in path}
+    with Trace(path) as trace:
+        batches = [(batch, batch.extra_columns["tid"].tolist()) for batch in trace.calls()]
+        instructions = trace.instructions().columns()
+    ip, size = (
+        {tid: instructions[name][instructions["tid"] == tid] for tid in set(batches[0][1])}
+        for name in ("ip", "size")
+    )
+    paths: dict[int, CallPath] = {}
+    found, changed_thread = [], 0
+    rows = [row for batch, tids in batches for row in zip(batch, tids, strict=True)]
+    for call, tid in sorted(rows):
+        above = paths.get(call.parent, ())
+        paths[call.call] = (*above, call.entry) if call.entry in functions else above
+        if call.entry not in functions:
+            continue
+        found.append(paths[call.call])
+        assert ip[tid][call.first] == call.entry
+        if call.end == CallEnd.RETURNED and call.kind == CallKind.CALL:
+            next_ip = call.call_site + int(size[tid][call.first - 1])
+            assert ip[call.end_tid][call.stop] == next_ip
+            changed_thread += call.end_tid != tid
+    assert Counter(found) == Counter(expected)
+    assert changed_thread > 10
 
 
 @pytest.mark.parametrize("source", PROGRAMS)

@@ -178,7 +178,7 @@ def calls_of_lengths(lengths: Iterable[int], name: str = "f") -> Calls:
     first, rows = 0, []
     for number, length in enumerate(lengths):
         rows.append(
-            (number, -1, number, 0, 0, 0, 0, 0, 0, 0, 0, first, first + length, 0, 0, 0, 0, 0)
+            (number, -1, number, 0, 0, 0, 0, 0, 0, 0, 0, first, first + length, 7, 0, 0, 0, 0, 0)
         )
         first += length
     columns = np.array(rows, np.int64).reshape(-1, len(Calls.FIELDS)).T

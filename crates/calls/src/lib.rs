@@ -25,5 +25,7 @@ mod stacks;
 mod tree;
 
 pub use log::{CallEnd, CallLog, EndedCall, NO_CALL};
-pub use stacks::{CallStacks, CodeInfo, FunctionRole, RootKind, StackCounts, KERNEL_START};
+pub use stacks::{
+    CallStacks, CodeInfo, FunctionRole, RootKind, StackCounts, SwitchPermit, Wait, KERNEL_START,
+};
 pub use tree::{CallKind, CallTree, Node, NO_NODE};

@@ -1,4 +1,4 @@
-//! The single calls of a thread, reported when they end.
+//! The single calls of a process, reported when they end.
 
 use crate::tree::CallKind;
 
@@ -26,8 +26,8 @@ pub const NO_CALL: u64 = u64::MAX;
 /// One call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndedCall {
-    /// Counts the calls of the thread in the order of their beginnings. A function that returns twice, as getcontext
-    /// does, is reported for each return.
+    /// Counts the calls of the process in the order in which their beginnings were reported. A function that returns
+    /// twice, as getcontext does, is reported for each return.
     pub id: u64,
     /// The caller; `NO_CALL` for roots.
     pub parent: u64,
@@ -41,7 +41,10 @@ pub struct EndedCall {
     pub end: CallEnd,
     /// Several stacks were possible below this call when it ended: `parent` and `depth` are those of the likeliest.
     pub is_ambiguous: bool,
-    /// The number of instructions of the thread before the call, and at its end.
+    /// The threads that ran the beginning and the end: another one may have resumed the stack.
+    pub begin_thread: u32,
+    pub end_thread: u32,
+    /// The number of instructions of these threads before the call, and at its end.
     pub first: u64,
     pub next: u64,
     /// Instructions of the function itself.
@@ -54,7 +57,7 @@ pub struct EndedCall {
     pub end_time: u64,
 }
 
-/// Takes the calls of a thread in the order of their ends. If several stacks were possible, calls may come later.
+/// Takes the calls of a process in the order of their ends. If several stacks were possible, calls may come later.
 pub trait CallLog {
     /// Whether calls are logged. Costs memory and time for each frame.
     const IS_ENABLED: bool;

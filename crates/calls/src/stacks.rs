@@ -1,4 +1,4 @@
-//! The stacks of one thread: frames, suspended stacks, and choices between stacks.
+//! The stacks of the threads of a process: frames, suspended stacks, and choices between stacks.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,8 +8,11 @@ use crate::log::{CallEnd, CallLog, EndedCall};
 use crate::tree::{CallKind, CallTree, NO_NODE};
 
 mod records;
+mod threads;
 
 use records::{CallRecords, Moment, NO_CHOICE};
+use threads::ThreadState;
+pub use threads::{SwitchPermit, Wait};
 
 /// Facts about code. Answers may change when code is mapped or unmapped.
 pub trait CodeInfo {
@@ -20,8 +23,8 @@ pub trait CodeInfo {
     fn role_at(&mut self, ip: u64) -> FunctionRole;
     /// Returns the number of a call, for `Node::call`.
     fn call_number(&mut self, from: Option<u64>, to: u64, kind: CallKind) -> u32;
-    /// Returns the number of a root of a kind, for `Node::call`. `entry`: where its first function started.
-    fn root_number(&mut self, kind: RootKind, entry: u64) -> u32;
+    /// Returns the number of a root of a thread, for `Node::call`. `entry`: where its first function started.
+    fn root_number(&mut self, kind: RootKind, entry: u64, thread: u32) -> u32;
 }
 
 /// Functions that need a rule of their own, by name.
@@ -171,6 +174,8 @@ impl Frame {
 /// A stack that is one of several, the one taken, and how far returns have come in each.
 #[derive(Clone, Debug)]
 struct Choice {
+    /// Instructions executed before.
+    began: u64,
     candidates: Vec<Candidate>,
     taken: usize,
     positions: Vec<Link>,
@@ -246,13 +251,14 @@ fn cache_slot(from: u64, to: u64) -> usize {
     (mixed >> 51) as usize % CACHE_SIZE
 }
 
-/// Follows the stacks of a thread. Report transfers with the methods `call`, `return_to` and so on, each followed by
-/// `execute` for the instructions that run next.
+/// Follows the stacks of the threads of a process. Report transfers with the methods `call`, `return_to` and so on,
+/// each followed by `execute` for the instructions that run next. They are those of one thread until `switch_thread`.
 #[derive(Debug)]
 pub struct CallStacks<C, L = ()> {
     pub code: C,
     tree: CallTree,
     counts: StackCounts,
+    /// Instructions of all threads.
     executed: u64,
     frames: Vec<Frame>,
     /// Frames from here on belong to the current stack alone.
@@ -260,12 +266,22 @@ pub struct CallStacks<C, L = ()> {
     /// Numbers of frames and choices at which unused ones are removed.
     collect_at: usize,
     collect_choices_at: usize,
+    /// The running thread, and the state of all others.
+    thread: u32,
+    threads: Vec<ThreadState>,
+    /// The stack of the running thread, and its node.
     current: Link,
-    /// The node of `current`.
     node: u32,
+    first_root: RootKind,
     next_root: RootKind,
     /// Calls beyond `MAX_FRAMES` that have not returned.
     excess_calls: u64,
+    /// Whether switches must be reported in the order of time.
+    orders_switches: bool,
+    /// What the running thread may do with its next transfer.
+    permit: Option<SwitchPermit>,
+    /// Why the last transfer was not followed.
+    wait: Option<Wait>,
     /// Suspended stacks by age, as their newest frames.
     suspended: BTreeMap<i64, u32>,
     age_of_suspended: AddressMap<i64>,
@@ -308,10 +324,16 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             first_unshared: 0,
             collect_at: MIN_COLLECTED_FRAMES,
             collect_choices_at: MIN_COLLECTED_CHOICES,
+            thread: 0,
+            threads: Vec::new(),
             current: Link::Empty,
             node: NO_NODE,
+            first_root,
             next_root: first_root,
             excess_calls: 0,
+            orders_switches: false,
+            permit: None,
+            wait: None,
             suspended: BTreeMap::new(),
             age_of_suspended: AddressMap::default(),
             suspended_by_return: AddressMap::default(),
@@ -346,8 +368,8 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         for index in 0..self.choices.len() as u32 {
             self.settle(index);
         }
-        self.end_all_calls(CallEnd::Running);
-        let unknown = self.code.root_number(RootKind::Unknown, 0);
+        self.end_all_calls();
+        let unknown = self.code.root_number(RootKind::Unknown, 0, self.thread);
         std::mem::take(&mut self.tree).finish(unknown)
     }
 
@@ -364,12 +386,16 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             self.push_root(ip);
         }
         self.executed += instructions;
+        self.records.now.executed += instructions;
         self.tree.add_instructions(self.node, instructions);
         self.log_instructions(instructions);
     }
 
     /// The program of the thread is replaced: all its stacks end.
     pub fn replace_program(&mut self) {
+        if self.must_wait() {
+            return;
+        }
         self.leave_to(Link::Empty, CallEnd::Replaced);
         self.end_suspended_calls(CallEnd::Replaced);
         self.end_stacks(RootKind::Start);
@@ -430,6 +456,9 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             self.push_root(from);
         }
         if leaves_stack {
+            if self.must_wait() {
+                return;
+            }
             self.suspend();
             self.start_stack(RootKind::NewStack);
             self.push_root(from);
@@ -678,7 +707,9 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         for at in self.detours.remove(&function).unwrap_or_default() {
             if let Some(frame) = self.frames.get_mut(at as usize) {
                 frame.up = Link::Empty;
-                let number = self.code.root_number(RootKind::NewStack, frame.entry);
+                let number = self
+                    .code
+                    .root_number(RootKind::NewStack, frame.entry, self.thread);
                 let root = self.tree.enter_call(NO_NODE, number, CallKind::Root);
                 self.tree.relink_call(frame.node, root);
                 self.make_root_call(at, number);
@@ -720,7 +751,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
     #[cold]
     fn push_root(&mut self, ip: u64) {
         let kind = std::mem::replace(&mut self.next_root, RootKind::Unknown);
-        let number = self.code.root_number(kind, ip);
+        let number = self.code.root_number(kind, ip, self.thread);
         let node = self.tree.enter_call(NO_NODE, number, CallKind::Root);
         self.set_current(Link::Empty);
         self.push(FrameKind::Root, 0, 0, ip, number, node);
@@ -913,6 +944,8 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
                     let up = self.frame(at).map_or(Link::Empty, |frame| frame.up);
                     self.leave_to(Link::Empty, CallEnd::Returned);
                     self.rejoin_lost_stack(up);
+                } else if self.must_wait() {
+                    // another thread may suspend a stack that returns there
                 } else if self.suspended_by_return.contains_key(&to) {
                     self.resolve_nonlocal(from, to, true);
                 } else {
@@ -948,7 +981,10 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         } else if to.abs_diff(interrupted) > 16 {
             let target = self.code.function_at(to);
             if target.is_none() || target != self.code.function_at(interrupted) {
+                // The handler has ended: the system call cannot be reported again.
+                self.permit = Some(SwitchPermit::AnyStack);
                 self.resolve_nonlocal(from, to, false);
+                self.permit = None;
             }
         }
     }
@@ -971,6 +1007,18 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         let may_leave = is_return || switches;
         let is_known = is_entry || target.is_some() || self.return_addresses.contains(&to);
         if !may_leave && !is_known {
+            return;
+        }
+        let may_switch = |stacks: &Self| {
+            let is_unknown_return = is_return && !is_entry;
+            switches
+                || !stacks.suspended.is_empty()
+                || is_unknown_return && stacks.frames_returning_to(to).is_empty()
+        };
+        if self.orders_switches && may_switch(self) && self.must_wait() {
+            return;
+        }
+        if may_leave && !is_entry && self.must_wait_for_stack(to) {
             return;
         }
         if role == FunctionRole::ResumesGoroutine && self.is_scheduler_running() {
@@ -1115,9 +1163,11 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
     }
 
     /// Returns suspended stacks that return to `to`, the one suspended first at the head. `also_deep`: if none has `to`
-    /// on top, those that have it near the top: what suspended them may have called other functions.
-    fn suspended_returning_to(&self, to: u64, also_deep: bool) -> Vec<Candidate> {
-        if self.suspended.is_empty() {
+    /// on top, those that have it near the top: what suspended them may have called other functions. Stacks that an
+    /// open choice has taken are candidates, too, the last ones.
+    fn suspended_returning_to(&mut self, to: u64, also_deep: bool) -> Vec<Candidate> {
+        let taken = self.taken_returning_to(to);
+        if self.suspended.is_empty() && taken.is_empty() {
             return Vec::new();
         }
         let own: HashSet<u32> = self.frames_below(self.current).map(|(at, _)| at).collect();
@@ -1142,23 +1192,32 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
                 })
             })
             .collect();
+        if found.is_empty() {
+            let free = taken.iter().find(|each| self.free_from_choice(**each));
+            found.extend(free);
+        } else {
+            found.extend(taken);
+        }
         if found.is_empty() && also_deep {
-            for &at in self.suspended.values() {
-                let near = self
-                    .frames_below(Link::Frame(at))
-                    .take(SEARCHED_SUSPENDED_FRAMES)
-                    .find(|(_, frame)| frame.returns() && frame.return_address == to);
-                if let Some((near, frame)) = near {
-                    if !own.contains(&near) {
-                        found.push(Candidate {
-                            result: frame.up,
-                            origin: Some(at),
-                        });
-                    }
-                }
-            }
+            let near = self.suspended_with_return_to(to);
+            let others = near.filter(|(_, near, _)| !own.contains(near));
+            found.extend(others.map(|(top, _, frame)| Candidate {
+                result: frame.up,
+                origin: Some(top),
+            }));
         }
         found
+    }
+
+    /// Returns the newest frame of each suspended stack that has `to` near it as a return address, and that frame.
+    fn suspended_with_return_to(&self, to: u64) -> impl Iterator<Item = (u32, u32, Frame)> + '_ {
+        self.suspended.values().filter_map(move |&top| {
+            let mut near = self
+                .frames_below(Link::Frame(top))
+                .take(SEARCHED_SUSPENDED_FRAMES);
+            let found = near.find(|(_, frame)| frame.returns() && frame.return_address == to);
+            found.map(|(at, frame)| (top, at, frame))
+        })
     }
 
     /// Returns the stacks after the frames of the current stack that return into a function, the newest first.
@@ -1310,6 +1369,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             self.taken_by.insert(origin.into(), index);
         }
         self.choices.push(Choice {
+            began: self.executed,
             candidates: distinct,
             taken: 0,
             levels: vec![ChoiceLevel {
@@ -1429,10 +1489,11 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             let origin = |at: usize| choice.candidates.get(at).and_then(|each| each.origin);
             let is_free = |&at: &usize| origin(at).is_none_or(|origin| self.is_suspended(origin));
             let free = fitting.iter().copied().find(is_free);
+            let refuted = choice.candidates.get(choice.taken).copied();
             let exchange = fitting.into_iter().find(|&at| {
                 let taken_by = origin(at).and_then(|at| self.taken_by.get(&u64::from(at)));
-                let other = taken_by.and_then(|&index| self.choices.get(index as usize));
-                other.is_some_and(|other| other.is_open && other.levels.len() == 1)
+                let other = taken_by.zip(refuted);
+                other.is_some_and(|(&other, refuted)| self.path_in_choice(other, refuted).is_some())
             });
             match free.or(exchange) {
                 Some(at) => self.exchange_candidate(index, at),
@@ -1528,6 +1589,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
 
     /// Makes a choice take this candidate.
     fn give_candidate(&mut self, index: u32, candidate: Candidate) {
+        let path = self.path_in_choice(index, candidate).unwrap_or_default();
         let Some(choice) = self.choices.get_mut(index as usize) else {
             return;
         };
@@ -1537,12 +1599,65 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             .position(|each| each.origin.is_some() && each.origin == candidate.origin);
         choice.taken = known.unwrap_or_else(|| {
             choice.candidates.push(candidate);
-            choice.positions.push(candidate.result);
-            for level in &mut choice.levels {
-                level.positions.push(candidate.result);
+            choice
+                .positions
+                .push(path.last().copied().unwrap_or(Link::Refuted));
+            for (level, position) in choice.levels.iter_mut().zip(path) {
+                level.positions.push(position);
             }
             choice.candidates.len() - 1
         });
+    }
+
+    /// Returns the positions of a candidate at the levels of an open choice; `None` if it does not return where the
+    /// stack taken there has returned, or if it was not suspended yet.
+    fn path_in_choice(&self, index: u32, candidate: Candidate) -> Option<Vec<Link>> {
+        let choice = self.choices.get(index as usize)?;
+        if self.frame(candidate.origin?)?.entered >= choice.began {
+            return None;
+        }
+        let mut path = vec![candidate.result];
+        for level in choice.levels.split_last()?.1 {
+            let (returned_to, _) = self.next_return(*level.positions.get(choice.taken)?)?;
+            let (address, up) = self.next_return(*path.last()?)?;
+            (address == returned_to).then(|| path.push(up))?;
+        }
+        choice.is_open.then_some(path)
+    }
+
+    /// Returns the stacks that return to `to` and that open choices have taken.
+    fn taken_returning_to(&self, to: u64) -> Vec<Candidate> {
+        let mut taken: Vec<u32> = self.taken_by.values().copied().collect();
+        taken.sort_unstable();
+        let choices = taken.iter().filter_map(|&at| self.choices.get(at as usize));
+        let found = choices.filter_map(|choice| {
+            let origin = choice.candidates.get(choice.taken)?.origin?;
+            let (address, up) = self.next_return(Link::Frame(origin))?;
+            (address == to).then_some(Candidate {
+                result: up,
+                origin: Some(origin),
+            })
+        });
+        found.take(MAX_CANDIDATES).collect()
+    }
+
+    /// Lets the choice that took a stack take a suspended one instead. Returns whether it could.
+    fn free_from_choice(&mut self, candidate: Candidate) -> bool {
+        let origin = candidate.origin.map_or(u64::MAX, u64::from);
+        let Some(&index) = self.taken_by.get(&origin) else {
+            return false;
+        };
+        let other = self.choices.get(index as usize).and_then(|choice| {
+            let candidates = choice.candidates.iter().zip(&choice.positions);
+            let mut is_free = candidates.map(|(each, &position)| {
+                position != Link::Refuted && each.origin.is_some_and(|at| self.is_suspended(at))
+            });
+            is_free.position(|is_free| is_free)
+        });
+        if let Some(other) = other {
+            self.exchange_candidate(index, other);
+        }
+        other.is_some()
     }
 
     /// Removes the frames that no stack has, and settled choices.
@@ -1557,11 +1672,15 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
                 }
             }
         };
-        keep_link(self.current);
-        keep_link(self.records.lost_stack);
+        self.exchange_state();
+        for thread in &mut self.threads {
+            thread.links_mut().for_each(|link| keep_link(*link));
+            let before_loss = thread.before_loss.values();
+            before_loss.for_each(|&at| keep_link(Link::Frame(at)));
+        }
         let heads = self.suspended.values().copied();
         let taken = self.taken_by.keys().map(|&at| at as u32);
-        for at in heads.chain(taken).chain(self.before_loss.values().copied()) {
+        for at in heads.chain(taken) {
             keep_link(Link::Frame(at));
         }
         for choice in &self.choices {
@@ -1606,8 +1725,12 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         self.records
             .of_frames
             .retain(|_| kept.next() == Some(&true));
-        self.current = new_link(self.current);
-        self.records.lost_stack = new_link(self.records.lost_stack);
+        for thread in &mut self.threads {
+            thread.links_mut().for_each(|link| *link = new_link(*link));
+            let before_loss = thread.before_loss.values_mut();
+            before_loss.for_each(|at| *at = new_index(*at));
+        }
+        self.exchange_state();
         self.suspended
             .values_mut()
             .for_each(|at| *at = new_index(*at));
@@ -1619,9 +1742,6 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         for tops in self.suspended_by_return.values_mut() {
             tops.iter_mut().for_each(|at| *at = new_index(*at));
         }
-        self.before_loss
-            .values_mut()
-            .for_each(|at| *at = new_index(*at));
         let taken_by = std::mem::take(&mut self.taken_by).into_iter();
         self.taken_by = taken_by
             .map(|(at, index)| (new_index(at as u32).into(), index))
@@ -1680,8 +1800,11 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
                 .unwrap_or(Link::Empty),
             link => link,
         };
-        self.current = new_link(self.current);
-        self.records.lost_stack = new_link(self.records.lost_stack);
+        self.exchange_state();
+        for thread in &mut self.threads {
+            thread.links_mut().for_each(|link| *link = new_link(*link));
+        }
+        self.exchange_state();
         for frame in &mut self.frames {
             frame.up = new_link(frame.up);
         }

@@ -3,7 +3,7 @@
 mod support;
 
 use proptest::prelude::*;
-use rtit_calls::{CallEnd, EndedCall};
+use rtit_calls::{CallEnd, EndedCall, SwitchPermit, Wait};
 use support::{address, nth_address, Thread};
 
 // Calls, returns and jumps
@@ -933,6 +933,158 @@ fn stack_that_goes_on_after_lost_packets_keeps_its_calls() {
     );
 }
 
+// Threads
+
+#[test]
+fn stack_resumed_by_another_thread_keeps_its_callers() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "swapcontext", 1);
+    thread.return_to("swapcontext+9", "f", 1);
+    thread.call("f+1", "b", 1);
+    thread.call("b+1", "swapcontext", 1);
+    thread.return_to("swapcontext+9", "main+2", 1);
+    thread.switch_thread(1);
+    thread.run("g", 5);
+    thread.call("g+1", "swapcontext", 1);
+    thread.return_to("swapcontext+9", "b+2", 10);
+    thread.call("b+3", "c", 20);
+    thread.return_to("c+9", "b+4", 1);
+    thread.return_to("b+9", "f+2", 30);
+    thread.switch_thread(0);
+    thread.call("main+3", "a", 1);
+    let finished = thread.finish();
+    let [b, c] = ["b", "c"].map(|function| finished.calls_of(function)[0]);
+    let threads = |call: EndedCall| (call.begin_thread, call.end_thread);
+    assert_eq!((threads(b), threads(c)), ((0, 1), (1, 1)));
+    assert_eq!((b.first, b.next), (3, 37)); // instructions of the two threads
+    finished.assert_paths(&[
+        ("main", 1, 2),
+        ("main/swapcontext", 1, 1),
+        ("main/a", 1, 1),
+        ("NewStack: f", 1, 31),
+        ("NewStack: f/b", 1, 12),
+        ("NewStack: f/b/swapcontext", 1, 1),
+        ("NewStack: f/b/c", 1, 20),
+        ("1: Start: g", 1, 5),
+        ("1: Start: g/swapcontext", 1, 1),
+    ]);
+}
+
+/// Two threads have resumed a coroutine of `thread_with_two_waiting_coroutines` each; thread 1 runs.
+fn threads_that_resumed_coroutines() -> Thread {
+    let mut thread = thread_with_two_waiting_coroutines();
+    thread.call("main+5", "swapcontext", 1);
+    thread.return_to("swapcontext+9", "b+2", 10);
+    thread.switch_thread(1);
+    thread.run("a", 1);
+    thread.call("a+1", "swapcontext", 1);
+    thread.return_to("swapcontext+9", "b+2", 20);
+    thread
+}
+
+const PATHS_OF_EXCHANGED_COROUTINES: [(&str, u64, u64); 10] = [
+    ("main", 1, 3),
+    ("main/swapcontext", 3, 3),
+    ("NewStack: f", 1, 2),
+    ("NewStack: f/b", 1, 21),
+    ("NewStack: f/b/swapcontext", 1, 1),
+    ("NewStack: g", 1, 2),
+    ("NewStack: g/b", 1, 11),
+    ("NewStack: g/b/swapcontext", 1, 1),
+    ("1: Start: a", 1, 1),
+    ("1: Start: a/swapcontext", 1, 1),
+];
+
+#[test]
+fn threads_exchange_their_coroutines_when_the_first_returns() {
+    let mut thread = threads_that_resumed_coroutines();
+    thread.switch_thread(0);
+    thread.return_to("b+9", "g+2", 1);
+    thread.switch_thread(1);
+    thread.return_to("b+9", "f+2", 1);
+    assert_eq!(thread.counts().unknown, 0);
+    thread.assert_paths(&PATHS_OF_EXCHANGED_COROUTINES);
+}
+
+#[test]
+fn threads_exchange_their_coroutines_when_the_second_returns() {
+    let mut thread = threads_that_resumed_coroutines();
+    thread.return_to("b+9", "f+2", 1);
+    thread.switch_thread(0);
+    thread.return_to("b+9", "g+2", 1);
+    assert_eq!(thread.counts().unknown, 0);
+    thread.assert_paths(&PATHS_OF_EXCHANGED_COROUTINES);
+}
+
+#[test]
+fn thread_waits_before_it_switches_stacks() {
+    let mut thread = Thread::start("main", 1);
+    thread.stacks.order_switches();
+    thread.call("main+1", "swapcontext", 1);
+    let (from, to) = (address("swapcontext+9"), address("f"));
+    thread.stacks.return_to(from, to);
+    assert_eq!(thread.stacks.wait(), Some(Wait::ForTime));
+    thread.stacks.permit_switch(SwitchPermit::KnownStack);
+    thread.stacks.return_to(from, to);
+    thread.stacks.end_permit();
+    assert_eq!(thread.stacks.wait(), None);
+    thread.run("f", 10);
+    thread.assert_paths(&[
+        ("main", 1, 1),
+        ("main/swapcontext", 1, 1),
+        ("NewStack: f", 1, 10),
+    ]);
+}
+
+#[test]
+fn thread_waits_until_another_one_has_suspended_the_stack_that_it_resumes() {
+    let mut thread = Thread::start("main", 1);
+    thread.stacks.order_switches();
+    thread.call("main+1", "swapcontext", 1);
+    let (from, to) = (address("swapcontext+9"), address("b+2"));
+    thread.stacks.permit_switch(SwitchPermit::KnownStack);
+    thread.stacks.return_to(from, to);
+    assert_eq!(thread.stacks.wait(), Some(Wait::ForStack));
+    thread.switch_thread(1);
+    thread.stacks.permit_switch(SwitchPermit::KnownStack);
+    thread.run("f", 1);
+    thread.call("f+1", "b", 1);
+    thread.call("b+1", "swapcontext", 1);
+    thread.return_to("swapcontext+9", "g", 1);
+    thread.switch_thread(0);
+    thread.return_to("swapcontext+9", "b+2", 10);
+    assert_eq!((thread.stacks.wait(), thread.counts().unknown), (None, 0));
+    thread.assert_paths(&[
+        ("main", 1, 1),
+        ("main/swapcontext", 1, 1),
+        ("1: Start: f", 1, 1),
+        ("1: Start: f/b", 1, 11),
+        ("1: Start: f/b/swapcontext", 1, 1),
+        ("1: NewStack: g", 1, 1),
+    ]);
+}
+
+#[test]
+fn stack_that_no_other_thread_suspends_is_unknown() {
+    let mut thread = Thread::start("main", 1);
+    thread.stacks.order_switches();
+    thread.call("main+1", "swapcontext", 1);
+    thread.stacks.permit_switch(SwitchPermit::AnyStack);
+    thread.return_to("swapcontext+9", "b+2", 10);
+    assert_eq!((thread.stacks.wait(), thread.counts().unknown), (None, 1));
+    thread.finish();
+}
+
+#[test]
+fn thread_without_other_stacks_does_not_wait_to_unwind() {
+    let mut thread = thread_in_c();
+    thread.stacks.order_switches();
+    thread.return_to("c+9", "main+2", 10);
+    assert_eq!(thread.stacks.wait(), None);
+    assert_eq!(thread.counts().unwound, 1);
+    thread.finish();
+}
+
 #[test]
 fn times_of_a_call_are_those_of_its_transfers() {
     let mut thread = Thread::start("main", 1);
@@ -949,7 +1101,7 @@ proptest! {
     #[test]
     fn instructions_add_up_for_any_transfers(
         transfers in prop::collection::vec(
-            (0..20_u8, 0..18_usize, 0..4_u64, 0..18_usize, 0..4_u64, 0..4_u64), 0..400,
+            (0..21_u8, 0..18_usize, 0..4_u64, 0..18_usize, 0..4_u64, 0..4_u64), 0..400,
         ),
     ) {
         let mut thread = Thread::start("main", 1);
@@ -962,11 +1114,14 @@ proptest! {
     /// Few functions, and mostly switches: many choices and corrections.
     #[test]
     fn instructions_add_up_for_any_switches(
-        transfers in prop::collection::vec((0..12_u8, 0..3_u64, 0..3_usize, 0..3_u64), 0..400),
+        transfers in prop::collection::vec(
+            (0..12_u8, 0..3_u64, 0..3_usize, 0..3_u64, 0..6_u32), 0..400,
+        ),
     ) {
         let functions = [2, 6, 12]; // a, f, swapcontext
         let mut thread = Thread::start("main", 1);
-        for (kind, from, to, to_offset) in transfers {
+        for (kind, from, to, to_offset, number) in transfers {
+            thread.switch_thread(number / 4);
             let from = nth_address(functions[usize::from(kind % 3)], from);
             thread.transfer(kind, from, nth_address(functions[to], to_offset), 1);
         }

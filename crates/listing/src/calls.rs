@@ -2,14 +2,18 @@
 //!
 //! [`CallSink`] reports the control flow of a thread to [`CallStacks`], which has the rules. It recognizes signals and
 //! system calls from where tracing goes off and on: code continues elsewhere than it stopped.
+//!
+//! The threads of a process have one `CallStacks`, in [`ProcessCalls`], and a sink for each. The caller decodes one
+//! after the other, and gives `ProcessCalls` from sink to sink. A sink is full where its thread may switch stacks: it
+//! waits until the caller has decoded the other threads up to this time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::sync::Arc;
 
 use rtit_calls::{
     CallKind, CallLog, CallStacks, CallTree, CodeInfo, EndedCall, FunctionRole, Node, RootKind,
-    StackCounts, KERNEL_START, NO_NODE,
+    StackCounts, SwitchPermit, Wait, KERNEL_START, NO_NODE,
 };
 use rtit_flow::{AddressMap, CountsBy, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
 use rtit_image::LINKAGE_TABLE;
@@ -43,8 +47,8 @@ pub struct CallEdge {
     pub from: CallSiteAddress,
     pub to: CallSiteAddress,
     pub kind: CallKind,
-    /// Of roots.
-    pub root: Option<RootKind>,
+    /// Of roots: the kind, and the thread.
+    pub root: Option<(RootKind, u32)>,
 }
 
 impl CallEdge {
@@ -148,7 +152,7 @@ pub struct ContextRun {
     pub count: u64,
 }
 
-/// The calls of a thread, added up. Instructions of calls beyond a limit count for a caller.
+/// The calls of a process, added up. Instructions of calls beyond a limit count for a caller.
 pub struct CallSums {
     pub calls: Vec<CallTotal>,
     pub contexts: Vec<CallContext>,
@@ -158,8 +162,8 @@ pub struct CallSums {
     pub beyond_edges: u64,
 }
 
-/// The calls of a thread.
-pub struct ThreadCalls {
+/// The calls of the threads of a process.
+pub struct FinishedCalls {
     pub edges: Vec<NamedEdge>,
     pub functions: FunctionTable,
     pub tree: CallTree,
@@ -331,12 +335,12 @@ impl CodeInfo for NamedCode {
         self.number_of_edge(edge, from.unwrap_or(0), to)
     }
 
-    fn root_number(&mut self, kind: RootKind, entry: u64) -> u32 {
+    fn root_number(&mut self, kind: RootKind, entry: u64, thread: u32) -> u32 {
         let edge = CallEdge {
             from: NO_SITE,
             to: self.site_of_address(entry),
             kind: CallKind::Root,
-            root: Some(kind),
+            root: Some((kind, thread)),
         };
         self.number_of_edge(edge, 0, entry)
     }
@@ -369,15 +373,14 @@ struct NodeRuns {
 
 impl NodeRuns {
     #[inline]
-    fn count_run(&mut self, node: u32, fragment: &RunFragment<'_>, code: &NamedCode) {
-        let size = fragment.lengths.len() as u64;
-        let key = (u64::from(node) << 32 | size, fragment.start);
+    fn count_run(&mut self, node: u32, run: &ShortRun, code: &NamedCode) {
+        let key = (u64::from(node) << 32 | run.instructions, run.start);
         if let Some(count) = self.counts.get_mut(&key) {
             *count += 1;
         } else if self.counts.len() < self.max_runs {
             self.counts.insert(key, 1);
-            let start = self.starts.entry(fragment.start);
-            start.or_insert_with(|| code.site_of_address(fragment.start));
+            let start = self.starts.entry(run.start);
+            start.or_insert_with(|| code.site_of_address(run.start));
         }
     }
 
@@ -397,33 +400,24 @@ impl NodeRuns {
     }
 }
 
-/// The sink that follows calls. `log` gets each of them.
-pub struct CallSink<L = ()> {
+/// The calls of a process while its threads are decoded. `log` gets each of them.
+pub struct ProcessCalls<L = ()> {
     stacks: CallStacks<NamedCode, L>,
     runs: NodeRuns,
-    departure: Option<Departure>,
-    /// The last instruction, and the address after it.
-    last: (u64, u64),
-    is_run_open: bool,
 }
 
-impl CallSink {
-    /// As `with_log`, without a log.
-    pub fn new(names: NameCursor, is_whole: bool, max_edges: usize, max_runs: usize) -> CallSink {
-        CallSink::with_log(names, is_whole, max_edges, max_runs, ())
-    }
-}
-
-impl<L: CallLog> CallSink<L> {
-    /// `is_whole`: the trace begins with the thread. Calls beyond the first `max_edges` pairs of caller and callee
+impl<L: CallLog> ProcessCalls<L> {
+    /// `is_whole`: the trace begins with the threads. Calls beyond the first `max_edges` pairs of caller and callee
     /// share one number for each kind of call. The first `max_runs` runs of instructions are counted by context.
-    pub fn with_log(
+    /// `has_several_threads`: they switch stacks only with a permit.
+    pub fn new(
         names: NameCursor,
         is_whole: bool,
         max_edges: usize,
         max_runs: usize,
+        has_several_threads: bool,
         log: L,
-    ) -> CallSink<L> {
+    ) -> ProcessCalls<L> {
         let code = NamedCode {
             names,
             facts: AddressMap::default(),
@@ -439,16 +433,17 @@ impl<L: CallLog> CallSink<L> {
         } else {
             RootKind::Unknown
         };
-        CallSink {
-            stacks: CallStacks::with_log(code, root, log),
+        let mut stacks = CallStacks::with_log(code, root, log);
+        if has_several_threads {
+            stacks.order_switches();
+        }
+        ProcessCalls {
+            stacks,
             runs: NodeRuns {
                 counts: CountsBy::default(),
                 starts: AddressMap::default(),
                 max_runs,
             },
-            departure: None,
-            last: (0, 0),
-            is_run_open: false,
         }
     }
 
@@ -458,12 +453,12 @@ impl<L: CallLog> CallSink<L> {
     }
 
     /// Ends all calls.
-    pub fn finish(&mut self) -> ThreadCalls {
+    pub fn finish(&mut self) -> FinishedCalls {
         let (tree, node_numbers) = self.stacks.finish();
         let runs = self.runs.take_runs(&node_numbers);
         let counts = self.stacks.counts();
         let code = &mut self.stacks.code;
-        ThreadCalls {
+        FinishedCalls {
             edges: std::mem::take(&mut code.edges),
             functions: std::mem::take(&mut code.functions),
             tree,
@@ -510,41 +505,181 @@ impl<L: CallLog> CallSink<L> {
             Departure::Untraced { is_return, next } => stacks.reenter_filter(is_return, next, to),
         }
     }
-}
-
-impl<L: CallLog> Sink for CallSink<L> {
-    const NEEDS: SinkNeeds = SinkNeeds::Order;
 
     #[inline]
-    fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
-        self.stacks.set_time(time);
-        if let Some(departure) = self.departure.take() {
-            self.arrive_at_instruction(departure, fragment.start);
-        }
-        self.stacks
-            .execute(fragment.start, fragment.lengths.len() as u64);
+    fn execute(&mut self, run: &ShortRun) {
+        self.stacks.execute(run.start, run.instructions);
         if self.runs.max_runs > 0 {
             let node = self.stacks.current_node();
-            self.runs.count_run(node, fragment, &self.stacks.code);
+            self.runs.count_run(node, run, &self.stacks.code);
         }
+    }
+}
+
+/// A `RunFragment` without the lengths of its instructions.
+#[derive(Clone, Copy)]
+struct ShortRun {
+    start: u64,
+    instructions: u64,
+    /// The last instruction, and the address after it.
+    last: u64,
+    end: u64,
+}
+
+impl ShortRun {
+    #[inline]
+    fn of_fragment(fragment: &RunFragment<'_>) -> ShortRun {
         let length = fragment.lengths.last().copied().unwrap_or(0);
-        self.last = (fragment.last, fragment.last.wrapping_add(length.into()));
+        ShortRun {
+            start: fragment.start,
+            instructions: fragment.lengths.len() as u64,
+            last: fragment.last,
+            end: fragment.last.wrapping_add(length.into()),
+        }
+    }
+}
+
+/// A call of the sink method of the same name.
+enum SinkCall {
+    ExtendRun(ShortRun, u64),
+    EndRun(RunEnd),
+    Event(EventKind, u64),
+    SetCodeTime(u64),
+}
+
+/// The sink for a thread.
+pub struct CallSink<L = ()> {
+    /// The number of the thread in its process.
+    thread: u32,
+    /// None while another thread is decoded.
+    process: Option<Box<ProcessCalls<L>>>,
+    /// The names at the time of this thread, while another one is decoded.
+    names: Option<NameCursor>,
+    departure: Option<Departure>,
+    /// The last instruction, and the address after it.
+    last: (u64, u64),
+    is_run_open: bool,
+    /// What the thread waits for, and the time at which it may switch stacks. `delayed` came since.
+    wait: Option<(Wait, u64)>,
+    delayed: VecDeque<SinkCall>,
+}
+
+impl<L: CallLog> CallSink<L> {
+    pub fn new(thread: u32, names: NameCursor) -> CallSink<L> {
+        CallSink {
+            thread,
+            process: None,
+            names: Some(names),
+            departure: None,
+            last: (0, 0),
+            is_run_open: false,
+            wait: None,
+            delayed: VecDeque::new(),
+        }
+    }
+
+    /// The calls of the process are followed here from now on. A thread that waits gets a permit.
+    pub fn give_process(&mut self, mut process: Box<ProcessCalls<L>>, permit: SwitchPermit) {
+        process.stacks.switch_thread(self.thread);
+        if let Some(names) = self.names.take() {
+            let is_same_code = names.has_same_regions(&process.stacks.code.names);
+            process.stacks.code.names = names;
+            if !is_same_code {
+                process.stacks.code.facts.clear();
+                process.stacks.forget_code();
+            }
+        }
+        self.process = Some(process);
+        if self.wait.take().is_some() {
+            self.proceed(permit);
+        }
+    }
+
+    /// Returns the calls of the process, for another thread.
+    pub fn take_process(&mut self) -> Option<Box<ProcessCalls<L>>> {
+        let process = self.process.take()?;
+        self.names = Some(process.stacks.code.names.clone());
+        Some(process)
+    }
+
+    /// What the thread waits for, and the time of what it will do.
+    pub fn wait(&self) -> Option<(Wait, u64)> {
+        self.wait
+    }
+
+    /// The trace of the thread has ended.
+    pub fn end_thread(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.stacks.end_thread();
+        }
+    }
+
+    fn proceed(&mut self, permit: SwitchPermit) {
+        if let Some(process) = &mut self.process {
+            process.stacks.permit_switch(permit);
+        }
+        while self.wait.is_none() {
+            match self.delayed.pop_front() {
+                Some(SinkCall::ExtendRun(run, time)) => self.extend_short_run(run, time),
+                Some(SinkCall::EndRun(end)) => self.end_short_run(end),
+                Some(SinkCall::Event(kind, ip)) => self.add_event_at(kind, ip),
+                Some(SinkCall::SetCodeTime(time)) => self.advance_code(time),
+                None => break,
+            }
+            if let Some(process) = &mut self.process {
+                process.stacks.end_permit(); // it was for the first call
+            }
+        }
+    }
+
+    /// Reports where execution continues after the last transfer. Returns whether the thread must wait before.
+    #[inline]
+    fn arrive(&mut self, to: u64, time: u64) -> bool {
+        let Some(process) = &mut self.process else {
+            return false;
+        };
+        process.stacks.set_time(time);
+        let Some(departure) = self.departure.take() else {
+            return false;
+        };
+        process.arrive_at_instruction(departure, to);
+        let wait = process.stacks.wait();
+        if let Some(wait) = wait {
+            self.departure = Some(departure);
+            self.wait = Some((wait, time));
+        }
+        wait.is_some()
+    }
+
+    #[inline]
+    fn extend_short_run(&mut self, run: ShortRun, time: u64) {
+        if self.arrive(run.start, time) {
+            return self.delayed.push_front(SinkCall::ExtendRun(run, time));
+        }
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        process.execute(&run);
+        self.last = (run.last, run.end);
         self.is_run_open = true;
     }
 
     #[inline]
-    fn end_run(&mut self, end: RunEnd, _offset: u64) {
+    fn end_short_run(&mut self, end: RunEnd) {
         let was_open = std::mem::take(&mut self.is_run_open);
+        let Some(process) = &mut self.process else {
+            return;
+        };
         match end {
             RunEnd::Cut => {}
             RunEnd::Lost => {
                 self.departure = None;
-                self.stacks.lose_path();
+                process.stacks.lose_path();
             }
             _ if !was_open => {} // an event before the first instruction of a run
             RunEnd::Syscall => {
                 let (from, next) = self.last;
-                let region = self.stacks.code.region_at(from);
+                let region = process.stacks.code.region_at(from);
                 self.departure = Some(Departure::SystemCall { from, next, region });
             }
             _ => {
@@ -554,13 +689,17 @@ impl<L: CallLog> Sink for CallSink<L> {
         }
     }
 
-    fn add_event(&mut self, event: &Event) {
-        match event.kind {
+    fn add_event_at(&mut self, kind: EventKind, ip: u64) {
+        match kind {
             EventKind::Async | EventKind::AsyncDisabled => {
-                if let Some(departure) = self.departure.take() {
-                    self.arrive_at_instruction(departure, event.ip);
+                let time = self
+                    .process
+                    .as_ref()
+                    .map_or(0, |process| process.stacks.time());
+                if self.arrive(ip, time) {
+                    return self.delayed.push_front(SinkCall::Event(kind, ip));
                 }
-                self.departure = Some(Departure::Event { ip: event.ip });
+                self.departure = Some(Departure::Event { ip });
             }
             EventKind::Disabled => {
                 if let Some(Departure::Transfer { end, next, .. }) = self.departure {
@@ -576,16 +715,58 @@ impl<L: CallLog> Sink for CallSink<L> {
         }
     }
 
-    fn set_code_time(&mut self, time: u64) {
-        let names = &mut self.stacks.code.names;
+    fn advance_code(&mut self, time: u64) {
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        let stacks = &mut process.stacks;
+        let names = &mut stacks.code.names;
         if names.may_names_change_by(time) && names.advance_to_time(time) {
-            self.stacks.code.facts.clear();
-            self.stacks.forget_code();
+            stacks.code.facts.clear();
+            stacks.forget_code();
+        }
+    }
+}
+
+impl<L: CallLog> Sink for CallSink<L> {
+    const NEEDS: SinkNeeds = SinkNeeds::Order;
+
+    #[inline]
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
+        let run = ShortRun::of_fragment(fragment);
+        match self.wait {
+            None => self.extend_short_run(run, time),
+            Some(_) => self.delayed.push_back(SinkCall::ExtendRun(run, time)),
+        }
+    }
+
+    #[inline]
+    fn end_run(&mut self, end: RunEnd, _offset: u64) {
+        match self.wait {
+            None => self.end_short_run(end),
+            Some(_) => self.delayed.push_back(SinkCall::EndRun(end)),
+        }
+    }
+
+    fn add_event(&mut self, event: &Event) {
+        match self.wait {
+            None => self.add_event_at(event.kind, event.ip),
+            Some(_) => self
+                .delayed
+                .push_back(SinkCall::Event(event.kind, event.ip)),
+        }
+    }
+
+    fn set_code_time(&mut self, time: u64) {
+        match self.wait {
+            None => self.advance_code(time),
+            Some(_) => self.delayed.push_back(SinkCall::SetCodeTime(time)),
         }
     }
 
     fn is_full(&self) -> bool {
-        self.stacks.log().is_full()
+        let process = self.process.as_ref();
+        self.wait.is_some() || process.is_some_and(|process| process.stacks.log().is_full())
     }
 }
 
@@ -594,7 +775,6 @@ pub struct CallBatch {
     pub calls: Vec<EndedCall>,
     /// Decoding pauses at this number.
     pub max_calls: usize,
-    pub has_finished: bool,
 }
 
 impl CallLog for CallBatch {
@@ -609,7 +789,19 @@ impl CallLog for CallBatch {
     }
 }
 
-impl ThreadCalls {
+impl FinishedCalls {
+    /// Returns the thread of each node: the one in which its stack began.
+    pub fn threads(&self) -> Vec<u32> {
+        let mut threads: Vec<u32> = Vec::new();
+        for node in self.tree.nodes() {
+            let root = self.edges.get(node.call as usize);
+            let root = root.and_then(|edge| edge.edge.root);
+            let above = threads.get(node.parent as usize).copied();
+            threads.push(above.or(root.map(|(_, thread)| thread)).unwrap_or(0));
+        }
+        threads
+    }
+
     /// Returns the instructions of each node and its callees. A signal handler does not count for interrupted code.
     pub fn totals(&self) -> Vec<u64> {
         let nodes = self.tree.nodes();

@@ -14,11 +14,12 @@ pub mod table;
 
 pub use calls::{
     recursive_calls, CallBatch, CallContext, CallEdge, CallSink, CallSiteAddress, CallSums,
-    CallTotal, ContextRun, FunctionTable, NamedEdge, NamedFunction, ThreadCalls, NONE,
+    CallTotal, ContextRun, FinishedCalls, FunctionTable, NamedEdge, NamedFunction, ProcessCalls,
+    NONE,
 };
 pub use function_counts::FunctionCountSink;
 pub use lines::{
     AddressPeriod, InstructionFilter, LineFormat, ListingColumn, ListingSink, TimeScale,
 };
 pub use names::{module_name, FunctionSource, MappedRegion, NameCursor, ProcessNames};
-pub use rtit_calls::{EndedCall, NO_CALL};
+pub use rtit_calls::{CallLog, EndedCall, SwitchPermit, Wait, NO_CALL};

@@ -58,6 +58,7 @@ impl ProcessNames {
 }
 
 /// The names at a time, which only moves forward.
+#[derive(Clone)]
 pub struct NameCursor {
     names: Arc<ProcessNames>,
     now: u64,
@@ -86,6 +87,11 @@ impl NameCursor {
     /// Whether names can differ at `time`.
     pub fn may_names_change_by(&self, time: u64) -> bool {
         time >= self.next_change
+    }
+
+    /// Whether the same regions are mapped as in `other`, of the same process.
+    pub fn has_same_regions(&self, other: &NameCursor) -> bool {
+        self.mapped == other.mapped
     }
 
     pub fn current_time(&self) -> u64 {

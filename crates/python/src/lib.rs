@@ -10,6 +10,7 @@ mod errors;
 mod image;
 mod listing;
 mod packets;
+mod process_calls;
 mod results;
 mod reusable_decoder;
 mod stream_decoder;
@@ -52,6 +53,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<listing::Listing>()?;
     module.add_function(wrap_pyfunction!(listing::table_lines, module)?)?;
     module.add_class::<packets::PacketScan>()?;
+    module.add_class::<process_calls::ProcessCalls>()?;
     module.add_class::<reusable_decoder::ReusableDecoder>()?;
     module.add_class::<stream_decoder::StreamDecoder>()?;
     module.add_class::<symbols::ElfFile>()?;

@@ -139,6 +139,8 @@ pub fn calls_dict<'py>(
         entry: column_of_rows(calls, |call| edge(call).map_or(0, |edge| edge.entry)),
         first: column_of_rows(calls, |call| call.first),
         stop: column_of_rows(calls, |call| call.next),
+        begin_thread: column_of_rows(calls, |call| call.begin_thread),
+        end_thread: column_of_rows(calls, |call| call.end_thread),
         self_instructions: column_of_rows(calls, |call| call.own),
         total_instructions: column_of_rows(calls, |call| call.total),
         begin_time: column_of_rows(calls, |call| call.begin_time),
@@ -171,7 +173,7 @@ pub fn recursive_calls(
 /// The `RootKind` of a root, 5 for other calls.
 pub fn root_number(edge: Option<&NamedEdge>) -> u8 {
     let root = edge.and_then(|edge| edge.edge.root);
-    root.map_or(5, |root| root as u8)
+    root.map_or(5, |(kind, _)| kind as u8)
 }
 
 pub fn branches_dict(py: Python<'_>, rows: BranchColumns) -> PyResult<Bound<'_, PyDict>> {

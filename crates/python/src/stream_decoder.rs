@@ -16,17 +16,19 @@ use rtit_flow::{
     IndexedBranchSink, InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig, RunEnd,
     RunSink, Settings, Sink, StreamCounts, TimingSample, Totals,
 };
-use rtit_listing::{CallBatch, CallSink, FunctionCountSink, ListingSink, NONE};
+use rtit_listing::{
+    CallLog, CallSink, FunctionCountSink, ListingSink, NameCursor, ProcessCalls, SwitchPermit, Wait,
+};
 
-use crate::arguments::{dict_of, BoundedItems, OsText};
-use crate::columns::{column_of_rows, Column};
+use crate::arguments::{BoundedItems, OsText};
+use crate::columns::Column;
 use crate::decoder_input::{decoder_settings_from_keywords, DecoderCode, DecoderStream, Schedule};
 use crate::errors::{check_errors, lock_exclusively, PendingErrors};
 use crate::image::Space;
 use crate::listing::Listing;
 use crate::results::{
-    blocks_dict, branches_dict, calls_dict, counts_dict, instructions_dict, ledger_rows,
-    module_paths, root_number, rows_dict, samples_dict, totals_dict, LedgerRow,
+    blocks_dict, branches_dict, counts_dict, instructions_dict, ledger_rows, rows_dict,
+    samples_dict, totals_dict, LedgerRow,
 };
 use crate::symbols::Names;
 
@@ -37,6 +39,15 @@ const SLICE_BYTES: usize = 1 << 20;
 const MAX_TIMING_SAMPLES: usize = 1 << 16;
 
 type Serial<S> = rtit_flow::StreamDecoder<DecoderStream, S>;
+
+/// How far the calls of a thread have been followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum CallProgress {
+    Proceeds,
+    /// The thread may switch stacks at this time. The other threads come first, up to there.
+    Waits(Wait, u64),
+    Finished,
+}
 
 /// What a decoder reports beside its results.
 struct DecoderProgress<'a> {
@@ -319,6 +330,40 @@ impl StreamDecoder {
         }
     }
 
+    /// Follows the calls of a thread of a process until its sink is full. `permit`: for a thread that waits. `names`:
+    /// those of the process.
+    pub fn follow_calls<L: CallLog + Send + 'static>(
+        &self,
+        py: Python<'_>,
+        process: &mut Option<Box<ProcessCalls<L>>>,
+        (thread, permit): (u32, SwitchPermit),
+        names: impl FnOnce() -> NameCursor,
+    ) -> PyResult<CallProgress> {
+        let mut state = self.lock_state()?;
+        let sink = || CallSink::new(thread, names());
+        let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
+        let (Some(decoder), Some(calls)) = (decoder, process.take()) else {
+            return Err(other_results_requested_error());
+        };
+        decoder.sink_mut().give_process(calls, permit);
+        self.decode_serially(py, decoder, false)?;
+        let is_at_end = decoder.is_finished();
+        let sink = decoder.sink_mut();
+        let progress = match sink.wait() {
+            Some((wait, time)) => CallProgress::Waits(wait, time),
+            None if is_at_end => CallProgress::Finished,
+            None => CallProgress::Proceeds,
+        };
+        if progress == CallProgress::Finished {
+            sink.end_thread();
+        }
+        *process = sink.take_process();
+        if progress == CallProgress::Finished {
+            state.finish_decoder();
+        }
+        Ok(progress)
+    }
+
     /// Makes a decoder that adds up results, if there is none, and decodes to the end without the GIL.
     fn decode_additively<'a, S: AdditiveSink + 'static>(
         &self,
@@ -546,139 +591,6 @@ impl StreamDecoder {
         state.finish_decoder();
         let row = |((name, path), count)| (name, OsText(path), count);
         Ok(found.into_iter().map(row).collect())
-    }
-
-    fn calls<'py>(
-        &self,
-        py: Python<'py>,
-        names: &Names,
-        max_pairs: usize,
-        max_runs: usize,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let mut state = self.lock_state()?;
-        let sink = || CallSink::new(names.new_name_cursor(), true, max_pairs, max_runs);
-        let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
-        let decoder = decoder.ok_or_else(other_results_requested_error)?;
-        self.decode_serially(py, decoder, false)?;
-        let found = py.detach(|| decoder.sink_mut().finish());
-        let sums = py.detach(|| found.sum_by_edge());
-        let (calls, contexts, runs) = (&sums.calls, &sums.contexts, &sums.runs);
-        let deep = sums.beyond_contexts + found.counts.too_deep + found.tree.calls_without_node;
-        state.finish_decoder();
-        let wide = |index: u32| match index {
-            NONE => u64::MAX,
-            index => index.into(),
-        };
-        dict_of!(py,
-            from_region: column_of_rows(calls, |row| wide(row.edge.from.region)),
-            from_offset: column_of_rows(calls, |row| row.edge.from.offset),
-            to_region: column_of_rows(calls, |row| wide(row.edge.to.region)),
-            to_offset: column_of_rows(calls, |row| row.edge.to.offset),
-            calls: column_of_rows(calls, |row| row.calls),
-            inclusive: column_of_rows(calls, |row| row.inclusive),
-            parent: column_of_rows(contexts, |row| wide(row.parent)),
-            call: column_of_rows(contexts, |row| wide(row.call)),
-            own: column_of_rows(contexts, |row| row.own),
-            run_context: column_of_rows(runs, |row| row.context),
-            run_region: column_of_rows(runs, |row| row.start.region),
-            run_offset: column_of_rows(runs, |row| row.start.offset),
-            run_instructions: column_of_rows(runs, |row| row.instructions),
-            run_count: column_of_rows(runs, |row| row.count),
-            deep_calls: Column::from(vec![deep]),
-            calls_beyond_pairs: Column::from(vec![sums.beyond_edges]),
-        )
-    }
-
-    fn call_tree<'py>(
-        &self,
-        py: Python<'py>,
-        names: &Names,
-        is_whole: bool,
-        max_pairs: usize,
-        max_runs: usize,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let mut state = self.lock_state()?;
-        let sink = || CallSink::new(names.new_name_cursor(), is_whole, max_pairs, max_runs);
-        let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
-        let decoder = decoder.ok_or_else(other_results_requested_error)?;
-        self.decode_serially(py, decoder, false)?;
-        let (found, totals, recursive) = py.detach(|| {
-            let found = decoder.sink_mut().finish();
-            let (totals, recursive) = (found.totals(), found.recursive_nodes());
-            (found, totals, recursive)
-        });
-        state.finish_decoder();
-        let (nodes, runs) = (found.tree.nodes(), &found.runs);
-        // Runs are added to the functions at their addresses, for which nodes need theirs.
-        let located = if max_runs > 0 { nodes } else { &[] };
-        let edge = |call: u32| found.edges.get(call as usize);
-        let counts = found.counts;
-        dict_of!(py,
-            parent: column_of_rows(nodes, |row| row.parent),
-            function: column_of_rows(nodes, |row| found.functions.function_of_edge(edge(row.call)).name),
-            module: column_of_rows(nodes, |row| found.functions.function_of_edge(edge(row.call)).module),
-            call_site: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.call_site)),
-            entry: column_of_rows(nodes, |row| edge(row.call).map_or(0, |edge| edge.entry)),
-            kind: column_of_rows(nodes, |row| row.kind as u8),
-            root: column_of_rows(nodes, |row| root_number(edge(row.call))),
-            calls: column_of_rows(nodes, |row| row.calls),
-            own: column_of_rows(nodes, |row| row.own),
-            total: Column::from(totals),
-            recursive: Column::from(recursive),
-            functions: found.functions.names.as_slice(),
-            modules: module_paths(&found.functions),
-            site_region: column_of_rows(located, |row| edge(row.call).map_or(NONE, |edge| edge.edge.from.region)),
-            site_offset: column_of_rows(located, |row| edge(row.call).map_or(0, |edge| edge.edge.from.offset)),
-            entry_region: column_of_rows(located, |row| edge(row.call).map_or(NONE, |edge| edge.edge.to.region)),
-            entry_offset: column_of_rows(located, |row| edge(row.call).map_or(0, |edge| edge.edge.to.offset)),
-            run_node: column_of_rows(runs, |row| row.context),
-            run_region: column_of_rows(runs, |row| row.start.region),
-            run_offset: column_of_rows(runs, |row| row.start.offset),
-            run_instructions: column_of_rows(runs, |row| row.instructions),
-            run_count: column_of_rows(runs, |row| row.count),
-            returned: counts.returned,
-            unwound: counts.unwound,
-            switched: counts.switched,
-            unknown: counts.unknown,
-            choices: counts.choices,
-            corrected: counts.corrected,
-            calls_without_node: counts.too_deep + found.tree.calls_without_node,
-        )
-    }
-
-    /// About `max_rows` more calls, in the order of their ends; None at the end.
-    fn call_rows<'py>(
-        &self,
-        py: Python<'py>,
-        names: &Names,
-        is_whole: bool,
-        max_pairs: usize,
-        max_rows: usize,
-    ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let mut state = self.lock_state()?;
-        let log = CallBatch {
-            calls: Vec::new(),
-            max_calls: max_rows.max(1),
-            has_finished: false,
-        };
-        let sink = || CallSink::with_log(names.new_name_cursor(), is_whole, max_pairs, 0, log);
-        let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
-        let Some(decoder) = decoder else {
-            return Ok(None);
-        };
-        self.decode_serially(py, decoder, false)?;
-        let is_finished = decoder.is_finished();
-        let sink = decoder.sink_mut();
-        if is_finished && !std::mem::replace(&mut sink.log_mut().has_finished, true) {
-            py.detach(|| sink.end_calls());
-        }
-        let rows = std::mem::take(&mut sink.log_mut().calls);
-        if rows.is_empty() && is_finished {
-            state.finish_decoder();
-            return Ok(None);
-        }
-        let (edges, functions) = sink.named_edges();
-        calls_dict(py, &rows, edges, functions).map(Some)
     }
 
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rtit._core import ProcessCalls
 from rtit.errors import UnsupportedError
 from rtit.image import KERNEL_START, has_file
 from rtit.image.mappings import FOREVER
@@ -249,9 +250,9 @@ def follow_calls(
     losses = profile.losses
     # a pair of locations takes as much memory as two counters
     losses.max_pairs = stream.max_counters // 2
-    found = stream.native_decoder().calls(
-        trace.symbols.names(stream.tid), losses.max_pairs, stream.max_counters if with_runs else 0
-    )
+    symbols = trace.symbols.names(stream.tid)
+    calls = ProcessCalls([stream.native_decoder()], symbols, True, losses.max_pairs)
+    found = calls.totals(stream.max_counters if with_runs else 0)
     # views, because there may be a million calls
     columns = {name: memoryview(column) for name, column in found.items()}
     losses.deep_calls += columns["deep_calls"][0]

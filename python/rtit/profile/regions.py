@@ -1,7 +1,7 @@
 """Counts of a part of a run: of the calls of a function, or between two places of the code.
 
 `stat_region` decodes a recording twice. The first pass finds the executions of the region in each
-thread, as ranges of instruction indexes: from the call stacks (`Stream.calls`), or from the
+thread, as ranges of instruction indexes: from the call stacks (`table_of_calls`), or from the
 executions of the two places. The second pass adds up the blocks in these ranges.
 """
 
@@ -22,6 +22,7 @@ from rtit.profile.losses import ProfileLosses
 from rtit.profile.stat import Region, Stat, stat, summarize_profile
 from rtit.profile.tables import NO_BINARY, Profile, iterate_rows
 from rtit.trace import Branches, End
+from rtit.trace.process_calls import table_of_calls
 from rtit.trace.tables.call_tree import CallKind
 from rtit.trace.tables.selection import (
     FunctionInFile,
@@ -282,7 +283,7 @@ def _calls_and_handlers(
 ) -> Iterator[_CallRow]:
     """Iterate over the calls of a function and of signal handlers, callers before callees."""
     parts = []
-    for batch in stream.calls(trace.symbols, is_whole=not trace.is_snapshot):
+    for batch in table_of_calls([stream], trace.symbols, is_whole=not trace.is_snapshot):
         is_function = rows_overlapping_ranges(function, batch.entry, batch.entry, batch.begin_time)
         is_handler = batch.kind == CallKind.SIGNAL
         rows = np.flatnonzero(is_function | is_handler)

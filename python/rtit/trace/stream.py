@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from rtit.image import Symbols
     from rtit.packets import BadBytes, Packet
     from rtit.trace.events.event_classes import TraceEvent
-    from rtit.trace.tables.call_tree import CallTree
-    from rtit.trace.tables.calls import Calls
     from rtit.trace.threads.schedule import ThreadAttribution, ThreadId, ThreadScope
     from rtit.trace.threads.thread_extraction import ThreadAccounting
 
@@ -308,7 +306,7 @@ class Stream:
         """The packets. They have times if `timing` is set or `where` selects by time; then this
         raises the error in `settings`, if there is one.
         """
-        row_filter = self._row_filter(where)
+        row_filter = self.row_filter(where)
         if not timing and (row_filter is None or not row_filter.selects_by_time):
             return build_tables.filtered_table(
                 Packets, lambda: packet_batches(self.chunks()), row_filter
@@ -494,7 +492,7 @@ class Stream:
         return build_tables.filtered_table(
             Events,
             lambda: build_tables.events_from_rows(iter(blocks)),
-            self._row_filter(where),
+            self.row_filter(where),
             BOUND_COLUMNS if timing else (),
         )
 
@@ -506,7 +504,7 @@ class Stream:
         return build_tables.filtered_table(
             SyncPoints,
             lambda: build_tables.sync_points_from_rows(iter(blocks)),
-            self._row_filter(where),
+            self.row_filter(where),
             BOUND_COLUMNS if timing else (),
         )
 
@@ -516,7 +514,7 @@ class Stream:
         """
         from rtit.trace.events import decode_events, select_events_by_time_and_address
 
-        row_filter = self._row_filter(where)
+        row_filter = self.row_filter(where)
         if row_filter is None:
             return iter(())
         rows = row_filter.stop_after_match(self.rows())
@@ -555,7 +553,7 @@ class Stream:
             )
             yield interval.start if interval is not None else 0, columns
 
-    def _row_filter(self, where: Selection | None) -> RowFilter | None:
+    def row_filter(self, where: Selection | None) -> RowFilter | None:
         """None if the selection does not match the stream."""
         if where is None:
             return RowFilter()
@@ -652,7 +650,7 @@ class Stream:
         if adds_index:
             extra_columns = (*extra_columns, INDEX_COLUMN)
         table = build_tables.filtered_table(
-            batch_type, batches, self._row_filter(where), extra_columns
+            batch_type, batches, self.row_filter(where), extra_columns
         )
         names = tuple(name for name in requested if name != INDEX_COLUMN)
         if not names:
@@ -688,7 +686,7 @@ class Stream:
         Takes the time of `branches` if there are several address spaces, which are counted
         separately, or if `where` selects by time.
         """
-        row_filter = self._row_filter(where)
+        row_filter = self.row_filter(where)
         if (
             row_filter is None
             or row_filter.depends_on_order
@@ -721,63 +719,6 @@ class Stream:
         if where is None and not self.has_spaces:
             return self.totals().runs
         return build_tables.count_runs(self.blocks(where), self.max_counters)
-
-    def calls(
-        self, symbols: Symbols, where: Selection | None = None, *, is_whole: bool = True
-    ) -> Table[Calls]:
-        """Return every call of the thread, in the order of their ends.
-
-        `where` selects calls by the time at which they began and by the called function.
-        `is_whole`: the stream begins with the thread. Raises UnsupportedError as `call_tree` does.
-        """
-        from rtit.trace.tables.calls import Calls
-
-        self._require_one_call_stack()
-
-        def batches() -> Iterator[Calls]:
-            decoder, names = self.native_decoder(), symbols.names(self.tid)
-            with self._discard_decoder_on_error():
-                while True:
-                    columns = decoder.call_rows(
-                        names, is_whole, self.max_counters, build_tables.BATCH_ROWS
-                    )
-                    if columns is None:
-                        return
-                    yield Calls.from_native(columns)
-
-        return build_tables.filtered_table(Calls, batches, self._row_filter(where))
-
-    def call_tree(
-        self, symbols: Symbols, *, is_whole: bool = True, inlines: bool = False
-    ) -> CallTree:
-        """Return the call tree of the thread. `is_whole`: the stream begins with the thread.
-        `inlines`: with nodes for inlined functions, which DWARF names.
-
-        Raises UnsupportedError for a CPU whose kernel code was traced: its calls are those of all
-        threads.
-        """
-        from rtit.trace.tables.call_tree import call_tree_from_native
-
-        self._require_one_call_stack()
-        decoder = self.native_decoder()
-        max_runs = self.max_counters if inlines else 0
-        with self._discard_decoder_on_error():
-            columns = decoder.call_tree(
-                symbols.names(self.tid), is_whole, self.max_counters, max_runs
-            )
-        tree = call_tree_from_native(columns, self.tid)
-        if not inlines or self.images is None:
-            return tree
-        from rtit.trace.tables.inlined_frames import add_inlined_frames
-
-        return add_inlined_frames(tree, columns, self.images, self.tid)
-
-    def _require_one_call_stack(self) -> None:
-        if self.needs_extraction:
-            raise UnsupportedError(
-                f"{self.title}: the kernel was traced, so rtit cannot follow the calls of single "
-                "threads of the CPU"
-            )
 
     def instructions_by_function(self, symbols: Symbols) -> Iterator[tuple[str, str, int]]:
         """Count the instructions of each function: (name, path of the file, instructions).

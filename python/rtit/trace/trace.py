@@ -333,6 +333,7 @@ class Trace:
         functions have nodes, too, if the files have DWARF; this takes longer. Raises UsageError if
         `where` selects by time or address, UnsupportedError for CPUs whose kernel was traced.
         """
+        from rtit.trace.process_calls import call_tree_of_process, streams_by_process
         from rtit.trace.tables.call_tree import join_call_trees
 
         if where is not None and where != Selection(
@@ -340,23 +341,29 @@ class Trace:
         ):
             raise UsageError("a call tree has whole threads: select by thread, process or name")
         return join_call_trees(
-            stream.call_tree(self.symbols, is_whole=not self.is_snapshot, inlines=inlines)
-            for stream in self.by_thread(where, always_split=True)
+            call_tree_of_process(
+                streams, self.symbols, is_whole=not self.is_snapshot, inlines=inlines
+            )
+            for streams in streams_by_process(self.by_thread(where, always_split=True))
         )
 
     def calls(self, where: Selection | None = None) -> Table[Calls]:
-        """Every call of the selected threads: `Stream.calls` with the columns `tid` and `cpu`.
+        """Every call of the selected threads, with the columns `tid` and `cpu`.
 
-        `where` selects threads, and calls by the time at which they began and by the called
-        function. Raises UnsupportedError for CPUs whose kernel was traced.
+        A stack may continue in another thread of its process, if that is selected, too. `where`
+        selects threads, and calls by the time at which they began and by the called function.
+        Raises UnsupportedError for CPUs whose kernel was traced.
         """
+        from rtit.trace.process_calls import streams_by_process, table_of_calls
         from rtit.trace.tables.calls import Calls
 
-        def table_of(stream: Stream) -> Table[Calls]:
-            return stream.calls(self.symbols, where, is_whole=not self.is_snapshot)
-
-        streams = self.by_thread(where, always_split=True)
-        return self._table_of_streams(Calls, table_of, where, streams)
+        processes = streams_by_process(self.by_thread(where, always_split=True))
+        self._check_functions_exist(where, [streams[0] for streams in processes])
+        parts = [
+            table_of_calls(streams, self.symbols, where, is_whole=not self.is_snapshot)
+            for streams in processes
+        ]
+        return build_tables.concatenate_tables([(each, -1, -1) for each in parts], Calls)
 
     # Tables of all streams. They raise UsageError if `where` names streams or functions that the
     # trace does not have.
@@ -458,11 +465,14 @@ class Trace:
             if candidates is None
             else _select_matching_streams(where, candidates)
         )
+        self._check_functions_exist(where, streams)
+        parts = [(table_of(each), each.tid, each.cpu) for each in streams]
+        return build_tables.concatenate_tables(parts, batch_type)
+
+    def _check_functions_exist(self, where: Selection | None, streams: Sequence[Stream]) -> None:
         if where is not None:
             pids = (pid for each in streams for pid in each.space_pids)
             SelectedRanges(where, self.images).check_functions_exist(pids)
-        parts = [(table_of(each), each.tid, each.cpu) for each in streams]
-        return build_tables.concatenate_tables(parts, batch_type)
 
 
 def _select_matching_streams(where: Selection | None, streams: list[Stream]) -> list[Stream]:

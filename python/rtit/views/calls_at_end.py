@@ -45,12 +45,14 @@ def calls_at_end(
     """
     import numpy as np
 
+    from rtit.trace.process_calls import table_of_calls
+
     end = end_of_stream(stream, decoded_bytes)
     is_whole = end is stream and not trace.is_snapshot
     running: list[Call] = []
     newest: list[Call] = []
     try:
-        for batch in end.calls(trace.symbols, is_whole=is_whole):
+        for batch in table_of_calls([end], trace.symbols, is_whole=is_whole):
             running += batch.select_rows(batch.end == CallEnd.RUNNING)
             if last:
                 rows = np.argsort(batch.call)[-last:]

@@ -50,6 +50,8 @@ class Timeline:
     threads: dict[int, str] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     calls: int = 0
+    changed_thread: int = 0
+    """Calls that ended in another thread than they began: a track cannot show them."""
     _parts: list[dict[str, Any]] = field(default_factory=list)
     _kept: int = 0
 
@@ -58,7 +60,9 @@ class Timeline:
         import numpy as np
 
         self.calls += len(calls)
-        length = calls.stop - calls.first
+        changes_thread = calls.end_tid != calls.extra_columns["tid"]
+        self.changed_thread += int(changes_thread.sum())
+        length = np.where(changes_thread, np.uint64(0), calls.stop - calls.first)
         is_kept = (length >= max(self.min_length, 1)) & (calls.depth < self.max_depth)
         numbers = [
             self.names.setdefault(escape_control_characters(name) or "[unknown]", len(self.names))
@@ -111,6 +115,7 @@ class Timeline:
         return (
             f"{hidden:,} calls are not shown: those shorter than {max(self.min_length, 1):,} "
             f"instructions or nested {self.max_depth:,} or more levels deep"
+            + (", or continued in another thread" if self.changed_thread else "")
         )
 
 

@@ -19,10 +19,11 @@ pub(super) struct CallRecords<L> {
     /// One for each frame, if the log is enabled.
     pub(super) of_frames: Vec<CallRecord>,
     next_id: u64,
-    time: u64,
+    /// The running thread, and its instructions so far.
+    pub(super) now: Moment,
     /// The stack before the last loss, if it may go on, and the moment of the loss.
     pub(super) lost_stack: Link,
-    lost_at: Moment,
+    pub(super) lost_at: Moment,
     /// The nesting of `settle_left_choices`.
     settling: u32,
 }
@@ -34,8 +35,7 @@ pub(super) struct CallRecord {
     stack: u64,
     depth: u32,
     call: u32,
-    first: u64,
-    begin_time: u64,
+    begin: Moment,
     /// Instructions of the function itself, and of the callees that have ended.
     own: u64,
     in_callees: u64,
@@ -44,11 +44,12 @@ pub(super) struct CallRecord {
     has_ended: bool,
 }
 
-/// A point of the execution.
+/// A point of the execution of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moment {
-    executed: u64,
-    time: u64,
+    pub(super) thread: u32,
+    pub(super) executed: u64,
+    pub(super) time: u64,
 }
 
 impl<L> CallRecords<L> {
@@ -57,7 +58,7 @@ impl<L> CallRecords<L> {
             log,
             of_frames: Vec::new(),
             next_id: 0,
-            time: 0,
+            now: Moment::default(),
             lost_stack: Link::Empty,
             lost_at: Moment::default(),
             settling: 0,
@@ -69,7 +70,11 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
     /// The transfers and instructions that follow occur at `time`.
     #[inline]
     pub fn set_time(&mut self, time: u64) {
-        self.records.time = time;
+        self.records.now.time = time;
+    }
+
+    pub fn time(&self) -> u64 {
+        self.records.now.time
     }
 
     pub fn log(&self) -> &L {
@@ -81,9 +86,17 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
     }
 
     pub(super) fn moment(&self) -> Moment {
-        Moment {
-            executed: self.executed,
-            time: self.records.time,
+        self.records.now
+    }
+
+    /// Where the thread is that began the call of a frame.
+    fn last_moment_of_call(&self, at: u32) -> Moment {
+        let thread = self
+            .record(at)
+            .map_or(self.thread, |record| record.begin.thread);
+        match self.threads.get(thread as usize) {
+            Some(state) if thread != self.thread => state.moment,
+            _ => self.moment(),
         }
     }
 
@@ -114,8 +127,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             stack,
             depth,
             call,
-            first: self.executed,
-            begin_time: self.records.time,
+            begin: self.moment(),
             own: 0,
             in_callees: 0,
             choice,
@@ -236,16 +248,18 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             id: record.id,
             parent: NO_CALL,
             stack: record.stack,
+            begin_thread: record.begin.thread,
+            end_thread: moment.thread,
             depth: record.depth,
             call: record.call,
             kind: frame.call_kind(),
             end,
             is_ambiguous: false,
-            first: record.first,
+            first: record.begin.executed,
             next: moment.executed,
             own,
             total: own + std::mem::take(&mut record.in_callees),
-            begin_time: record.begin_time,
+            begin_time: record.begin.time,
             end_time: moment.time,
         };
         let choice = record.choice;
@@ -362,7 +376,8 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         if L::IS_ENABLED {
             let tops: Vec<u32> = self.suspended.values().copied().collect();
             for at in tops {
-                self.end_calls(Link::Frame(at), Link::Empty, end, self.moment());
+                let moment = self.last_moment_of_call(at);
+                self.end_calls(Link::Frame(at), Link::Empty, end, moment);
             }
         }
     }
@@ -371,15 +386,25 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
     pub(super) fn end_abandoned_calls(&mut self, keep: &[bool]) {
         for at in (0..self.records.of_frames.len()).rev() {
             if keep.get(at) != Some(&true) {
-                self.end_call(at as u32, CallEnd::Suspended, self.moment());
+                let moment = self.last_moment_of_call(at as u32);
+                self.end_call(at as u32, CallEnd::Suspended, moment);
             }
         }
     }
 
-    /// Ends all calls that have not ended.
-    pub(super) fn end_all_calls(&mut self, end: CallEnd) {
-        self.leave_to(Link::Empty, end);
+    /// Ends the calls of the current stack, and of the stack before a loss: the trace of the running thread ends.
+    pub fn end_thread(&mut self) {
+        self.leave_to(Link::Empty, CallEnd::Running);
         self.end_lost_calls(Link::Empty);
+    }
+
+    /// Ends all calls that have not ended.
+    pub(super) fn end_all_calls(&mut self) {
+        for thread in 0..self.threads.len() as u32 {
+            self.switch_thread(thread);
+            self.end_thread();
+        }
+        self.end_thread();
         self.end_suspended_calls(CallEnd::Suspended);
         self.end_abandoned_calls(&[]);
     }

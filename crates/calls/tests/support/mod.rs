@@ -1,4 +1,4 @@
-//! A thread of a fictitious program. Addresses are written `function+offset`; each instruction takes one byte.
+//! The threads of a fictitious program. Addresses are written `function+offset`; each instruction takes one byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,12 +86,18 @@ impl CodeInfo for FictitiousCode {
         self.number(from, to, name)
     }
 
-    fn root_number(&mut self, kind: RootKind, entry: u64) -> u32 {
-        self.number(None, entry, format!("{kind:?}: {}", name_at(entry).0))
+    fn root_number(&mut self, kind: RootKind, entry: u64, thread: u32) -> u32 {
+        let thread = if thread > 0 {
+            format!("{thread}: ")
+        } else {
+            String::new()
+        };
+        let name = format!("{thread}{kind:?}: {}", name_at(entry).0);
+        self.number(None, entry, name)
     }
 }
 
-/// The control flow of a thread. `run` is the number of instructions executed after each transfer.
+/// The control flow of a thread, or of several. `run` is the number of instructions executed after each transfer.
 pub struct Thread {
     pub stacks: CallStacks<FictitiousCode, Vec<EndedCall>>,
     executed: u64,
@@ -106,6 +112,11 @@ impl Thread {
         };
         thread.run(place, run);
         thread
+    }
+
+    /// Another thread of the process runs, which may be new.
+    pub fn switch_thread(&mut self, number: u32) {
+        self.stacks.switch_thread(number);
     }
 
     pub fn run(&mut self, place: &str, run: u64) {
@@ -206,13 +217,7 @@ impl Thread {
     /// Asserts that the tree and the calls have these paths of functions, each with its calls and own instructions.
     #[track_caller]
     pub fn assert_paths(self, expected: &[(&str, u64, u64)]) {
-        let finished = self.finish();
-        let expected: BTreeMap<String, (u64, u64)> = expected
-            .iter()
-            .map(|&(path, calls, own)| (path.to_string(), (calls, own)))
-            .collect();
-        assert_eq!(finished.paths_of_tree(), expected);
-        assert_eq!(finished.paths_of_calls(), expected);
+        self.finish().assert_paths(expected);
     }
 }
 
@@ -224,6 +229,17 @@ pub struct FinishedThread {
 }
 
 impl FinishedThread {
+    /// As `Thread::assert_paths`.
+    #[track_caller]
+    pub fn assert_paths(&self, expected: &[(&str, u64, u64)]) {
+        let expected: BTreeMap<String, (u64, u64)> = expected
+            .iter()
+            .map(|&(path, calls, own)| (path.to_string(), (calls, own)))
+            .collect();
+        assert_eq!(self.paths_of_tree(), expected);
+        assert_eq!(self.paths_of_calls(), expected);
+    }
+
     /// Returns the calls and own instructions of each path.
     fn paths_of_tree(&self) -> BTreeMap<String, (u64, u64)> {
         let nodes = self.tree.nodes().iter();
@@ -278,6 +294,7 @@ impl Thread {
             16 => stacks.system_call_to(from, from + 1, to),
             17 => stacks.reenter_filter(run % 2 == 0, from + 1, to),
             18 => stacks.lose_path(),
+            19 => stacks.switch_thread(run as u32 % 3),
             _ => stacks.replace_program(),
         }
         self.run_at(to, run);

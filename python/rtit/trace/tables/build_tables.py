@@ -33,7 +33,7 @@ BatchesWithOffsets = Iterator[tuple[B, Sized]]
 """Batches, and for each row the offset of the packet that reported it: an array or buffer of u64.
 """
 
-_THREAD_COLUMNS = ("tid", "pid")
+_THREAD_COLUMNS = ("tid", "pid", "cpu")
 
 
 def decode_rows(
@@ -201,9 +201,8 @@ def concatenate_tables(parts: list[tuple[Table[B], int, int]], batch_type: type[
             for batch in table:
                 rows = len(batch)
                 tids = batch.extra_columns.get("tid", np.full(rows, tid, np.int32))
-                yield batch.without_columns(dropped).with_columns(
-                    tid=tids, cpu=np.full(rows, cpu, np.int32)
-                )
+                cpus = batch.extra_columns.get("cpu", np.full(rows, cpu, np.int32))
+                yield batch.without_columns(dropped).with_columns(tid=tids, cpu=cpus)
 
     kept = [name for name in common if name not in _THREAD_COLUMNS]
     return Table(batch_type, batches, (*kept, "tid", "cpu"))

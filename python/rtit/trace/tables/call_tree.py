@@ -1,7 +1,7 @@
 """The call tree: which functions were called along which path, how often, and for how many
 instructions.
 
-Native code follows the stacks of each thread (`crates/calls` explains how). A tree here has the
+Native code follows the stacks of each process (`crates/calls` explains how). A tree here has the
 threads of a trace side by side, each with roots of its own.
 """
 
@@ -122,6 +122,7 @@ class CallTree(FunctionBatch):
     * `self_instructions`: instructions of the function itself
     * `total_instructions`: also those of the functions it called, but for signal handlers
     * `recursive`: 1 if a caller has the same function, so that its total includes this one
+    * `tid`: the thread in which the stack began. Other threads may have executed a part of it
     * `module`: index in `modules`, the paths of the files of the functions as they were recorded
     * `file`: index in `files`: the source files of inlined functions, "" for others
 
@@ -192,11 +193,10 @@ class CallTree(FunctionBatch):
         return found
 
 
-def call_tree_from_native(columns: _core.CallTreeColumns, tid: int) -> CallTree:
-    """Return the tree of a thread."""
+def call_tree_from_native(columns: _core.CallTreeColumns, tids: Sequence[int]) -> CallTree:
+    """Return the tree of a process. `tids`: of its threads."""
     import numpy as np
 
-    rows = len(columns["calls"])
     statistics = StackStatistics(
         columns["returned"],
         columns["unwound"],
@@ -217,9 +217,9 @@ def call_tree_from_native(columns: _core.CallTreeColumns, tid: int) -> CallTree:
         columns["own"],
         columns["total"],
         columns["recursive"],
-        np.full(rows, tid, np.int32),
+        np.asarray(tids, np.int32)[np.asarray(columns["thread"])],
         columns["module"],
-        np.zeros(rows, np.uint32),
+        np.zeros(len(columns["calls"]), np.uint32),
     )
     return tree.replace(
         functions=columns["functions"], modules=columns["modules"], statistics=statistics

@@ -1,6 +1,6 @@
-"""The calls of a thread, one by one: who called, from where, for how long, and how each ended.
+"""The calls of threads, one by one: who called, from where, for how long, and how each ended.
 
-Native code follows the stacks of each thread (`crates/calls` explains how). `call_tree` adds the
+Native code follows the stacks of each process (`crates/calls` explains how). `call_tree` adds the
 calls up by path.
 """
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rtit import _core
     from rtit.trace.tables.batch import U8, U32, U64
 
+    I32 = NDArray[np.int32]
     I64 = NDArray[np.int64]
 
 
@@ -55,6 +56,7 @@ class Call(NamedTuple):
     entry: int
     first: int
     stop: int
+    end_tid: int
     self_instructions: int
     total_instructions: int
     begin_time: int
@@ -63,9 +65,9 @@ class Call(NamedTuple):
 
 
 class Calls(FunctionBatch):
-    """Calls of a thread, in the order of their ends.
+    """Calls of threads, in the order of their ends.
 
-    * `call`: number of the call in its thread, by the order in which calls begin
+    * `call`: number of the call in its process; in each thread by the order in which calls begin
     * `parent`: `call` of the caller; -1 for the first function of a stack
     * `stack`: `call` of the first function of the stack
     * `depth`: number of callers on the stack
@@ -77,10 +79,14 @@ class Calls(FunctionBatch):
     * `call_site`: IP of the call; 0 if there is none. `entry`: IP of the first instruction
     * `first`, `stop`: the call lasted from instruction `first` of the thread up to `stop`, which is
       not part of it; instructions count from 0 in the order of execution
+    * `end_tid`: the thread of `stop`. It is not that of `first` if the stack of the call was
+      suspended, and resumed by another thread
     * `self_instructions`: instructions of the function itself
     * `total_instructions`: also those of the functions it called. Signal handlers, and other stacks
       that ran meanwhile, do not count
-    * `begin_time`, `end_time`: TSC estimates, lower bounds
+    * `begin_time`, `end_time`: TSC estimates for the first instruction of the call, and for the
+      first one after it. Both are lower bounds: the call began and ended at these times or later,
+      but not later than the `latest` that `Trace.instructions` has for `first` and `stop`
     * `module`: index in `modules`, the paths of the files of the functions as they were recorded
 
     The sum of `self_instructions` is the number of decoded instructions. A function that returns
@@ -102,6 +108,7 @@ class Calls(FunctionBatch):
     entry: U64 = declare_column("u8")
     first: U64 = declare_column("u8")
     stop: U64 = declare_column("u8")
+    end_tid: I32 = declare_column("i4")
     self_instructions: U64 = declare_column("u8")
     total_instructions: U64 = declare_column("u8")
     begin_time: U64 = declare_column("u8")
@@ -109,14 +116,19 @@ class Calls(FunctionBatch):
     module: U32 = declare_column("u4", LABELS_BY_BATCH)
 
     @classmethod
-    def from_native(cls, columns: _core.CallColumns) -> Calls:
-        """Wrap the native decoder's columns."""
+    def from_native(cls, columns: _core.CallColumns, tids: I32, cpus: I32) -> Calls:
+        """Wrap the columns of native code. `tids`, `cpus`: of the streams of the process."""
         import numpy as np
 
-        parent = np.asarray(columns["parent"]).view(np.int64)
-        native: dict[str, Any] = {**columns, "parent": parent}
+        begin_thread = np.asarray(columns["begin_thread"])
+        native: dict[str, Any] = {
+            **columns,
+            "parent": np.asarray(columns["parent"]).view(np.int64),
+            "end_tid": tids[np.asarray(columns["end_thread"])],
+        }
         batch = cls(*(native[name] for name, _, _ in cls.FIELDS))
-        return batch.replace(functions=columns["functions"], modules=columns["modules"])
+        named = batch.replace(functions=columns["functions"], modules=columns["modules"])
+        return named.with_columns(tid=tids[begin_thread], cpu=cpus[begin_thread])
 
     def __iter__(self) -> Iterator[Call]:
         for call, parent, stack, depth, function, kind, root, end, ambiguous, *rest, module in zip(
