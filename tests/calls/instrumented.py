@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -29,12 +31,19 @@ RECORDINGS_OF_THREADS = [
     ("shared_coroutines.c", "qemu"),
     pytest.param("shared_coroutines.c", "ptrace", marks=pytest.mark.slow),
 ]
+RECORDINGS_OF_UNWINDING = [("libraries.cpp", "qemu"), ("panics.rs", "qemu")]
+"""Exceptions of C++ through three libraries, and panics of Rust."""
+LIBRARIES = 3
 
 
 def build_instrumented(source: str) -> Path:
     path = SOURCES / "calls" / source
     header = (SOURCES / "calls" / "entry_log.h").read_bytes()
     try:
+        if path.suffix == ".rs":
+            return _compiled_rust(path)
+        if source == "libraries.cpp":
+            return _compiled_with_libraries(path, header)
         return compiled(
             f"calls-{path.stem}",
             [str(path)],
@@ -44,6 +53,38 @@ def build_instrumented(source: str) -> Path:
         )
     except CannotBuildError as error:
         pytest.skip(str(error))
+
+
+def _compiled_with_libraries(path: Path, header: bytes) -> Path:
+    def compiled_part(number: int, *flags: str, libraries: Sequence[str] = ()) -> Path:
+        return compiled(
+            f"calls-{path.stem}-{number}",
+            [str(path)],
+            language="c++",
+            flags=[*FLAGS, f"-DPART={number}", *flags],
+            depends=[header],
+            libraries=list(libraries),
+        )
+
+    libraries: list[str] = []
+    for number in range(LIBRARIES, 0, -1):
+        part = compiled_part(number, "-fPIC", "-shared", libraries=libraries)
+        libraries = [str(part), *libraries]
+    return compiled_part(0, "-rdynamic", libraries=libraries)
+
+
+@cache
+def _compiled_rust(path: Path) -> Path:
+    compiler = shutil.which("rustc")
+    if compiler is None:
+        raise CannotBuildError("no rustc")
+    program = Path(_recordings().name) / path.stem
+    flags = ["-g", "-C", "opt-level=1", "-C", "codegen-units=1", "-o", str(program)]
+    command = [compiler, *flags, str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise CannotBuildError(result.stderr)
+    return program
 
 
 def record(program: Path, backend: str, folder: Path, *options: str) -> bytes:

@@ -23,6 +23,7 @@ from calls.instrumented import (
     PROGRAMS,
     RECORDINGS,
     RECORDINGS_OF_THREADS,
+    RECORDINGS_OF_UNWINDING,
     coroutine_stream,
     decoded_instructions,
     record,
@@ -71,7 +72,9 @@ def decoded_paths(trace: Trace, functions: set[int]) -> Counter[CallPath]:
     return found
 
 
-@pytest.mark.parametrize(("source", "backend"), [*RECORDINGS, *RECORDINGS_OF_THREADS])
+@pytest.mark.parametrize(
+    ("source", "backend"), [*RECORDINGS, *RECORDINGS_OF_THREADS, *RECORDINGS_OF_UNWINDING]
+)
 def test_paths_of_calls_equal_the_log_of_the_program(source: str, backend: str) -> None:
     path, log = recorded(source, backend)
     expected = logged_paths(log)
