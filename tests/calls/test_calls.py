@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -21,7 +22,7 @@ from calls.instrumented import (
 )
 from calls.test_call_tree import CallPath
 from rtit import Selection
-from rtit.trace import Call, CallEnd, CallKind, Trace
+from rtit.trace import Call, CallEnd, CallKind, Settings, Trace
 
 
 def logged_calls(log: bytes) -> tuple[list[CallPath], Counter[int]]:
@@ -125,13 +126,37 @@ def test_calls_add_up_to_the_call_tree(source: str) -> None:
         assert call.self_instructions <= call.total_instructions <= call.stop - call.first
 
 
-@given(seed=st.integers(0, 2**32 - 1), pieces=st.integers(1, 8))
-def test_instructions_of_calls_add_up_after_lost_packets(seed: int, pieces: int) -> None:
+def trace_with_losses(seed: int, pieces: int) -> Trace:
     data, image = coroutine_stream()
     random = Random(seed)
     cuts = sorted(random.randrange(len(data)) for _ in range(2 * pieces))
     kept = [data[start:end] for start, end in zip([0, *cuts[1::2]], cuts[::2], strict=False)]
-    trace = rtit.decode(b"".join([*kept, data[cuts[-1] :]]), image)
+    return rtit.decode(b"".join([*kept, data[cuts[-1] :]]), image)
+
+
+def calls_by_interpreter(trace: Trace) -> list[Call]:
+    for stream in trace.streams:
+        assert isinstance(stream.settings, Settings)
+        stream.settings = replace(stream.settings, walk=True)
+    return calls_in_order(trace)
+
+
+@given(seed=st.integers(0, 2**32 - 1), pieces=st.integers(1, 8))
+def test_calls_after_lost_packets_equal_those_of_the_interpreter(seed: int, pieces: int) -> None:
+    calls = calls_in_order(trace_with_losses(seed, pieces))
+    assert calls == calls_by_interpreter(trace_with_losses(seed, pieces))
+
+
+@pytest.mark.parametrize("source", PROGRAMS)
+def test_calls_and_their_times_equal_those_of_the_interpreter(source: str) -> None:
+    path, _ = recorded(source, "qemu")
+    with Trace(path) as trace, Trace(path) as reference:
+        assert calls_in_order(trace) == calls_by_interpreter(reference)
+
+
+@given(seed=st.integers(0, 2**32 - 1), pieces=st.integers(1, 8))
+def test_instructions_of_calls_add_up_after_lost_packets(seed: int, pieces: int) -> None:
+    trace = trace_with_losses(seed, pieces)
     own = sum(int(batch.self_instructions.sum()) for batch in trace.calls())
     assert own == decoded_instructions(trace)
 

@@ -666,6 +666,11 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         }
     }
 
+    /// Whether a direct jump goes to its own function, so that it changes no stack.
+    pub fn stays_in_function(&mut self, from: u64, to: u64) -> bool {
+        self.jump_range(from, to) == JumpRange::SameFunction
+    }
+
     #[cold]
     fn look_up_jump(&mut self, slot: usize, from: u64, to: u64) -> JumpRange {
         let range = match (self.code.function_at(from), self.code.function_at(to)) {

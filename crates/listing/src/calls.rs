@@ -15,9 +15,12 @@ use rtit_calls::{
     CallKind, CallLog, CallStacks, CallTree, CodeInfo, EndedCall, FunctionRole, Node, RootKind,
     StackCounts, SwitchPermit, Wait, KERNEL_START, NO_NODE,
 };
-use rtit_flow::{AddressMap, CountsBy, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
+use rtit_flow::{
+    AddressMap, CountsBy, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition,
+};
 use rtit_image::LINKAGE_TABLE;
 
+use crate::call_steps::{KnownTransitions, ShortRun};
 use crate::names::{NameCursor, NameFormatter};
 
 /// Contexts, and the sum of their depths, as each is printed with all its callers. Calls beyond belong to the context
@@ -516,32 +519,10 @@ impl<L: CallLog> ProcessCalls<L> {
     }
 }
 
-/// A `RunFragment` without the lengths of its instructions.
-#[derive(Clone, Copy)]
-struct ShortRun {
-    start: u64,
-    instructions: u64,
-    /// The last instruction, and the address after it.
-    last: u64,
-    end: u64,
-}
-
-impl ShortRun {
-    #[inline]
-    fn of_fragment(fragment: &RunFragment<'_>) -> ShortRun {
-        let length = fragment.lengths.last().copied().unwrap_or(0);
-        ShortRun {
-            start: fragment.start,
-            instructions: fragment.lengths.len() as u64,
-            last: fragment.last,
-            end: fragment.last.wrapping_add(length.into()),
-        }
-    }
-}
-
 /// A call of the sink method of the same name.
 enum SinkCall {
-    ExtendRun(ShortRun, u64),
+    /// With the times at the beginning and at the end of the run.
+    ExtendRun(ShortRun, [u64; 2]),
     EndRun(RunEnd),
     Event(EventKind, u64),
     SetCodeTime(u64),
@@ -562,6 +543,7 @@ pub struct CallSink<L = ()> {
     /// What the thread waits for, and the time at which it may switch stacks. `delayed` came since.
     wait: Option<(Wait, u64)>,
     delayed: VecDeque<SinkCall>,
+    transitions: KnownTransitions,
 }
 
 impl<L: CallLog> CallSink<L> {
@@ -575,6 +557,7 @@ impl<L: CallLog> CallSink<L> {
             is_run_open: false,
             wait: None,
             delayed: VecDeque::new(),
+            transitions: KnownTransitions::default(),
         }
     }
 
@@ -587,6 +570,7 @@ impl<L: CallLog> CallSink<L> {
             if !is_same_code {
                 process.stacks.code.facts.clear();
                 process.stacks.forget_code();
+                self.transitions.clear();
             }
         }
         self.process = Some(process);
@@ -620,7 +604,7 @@ impl<L: CallLog> CallSink<L> {
         }
         while self.wait.is_none() {
             match self.delayed.pop_front() {
-                Some(SinkCall::ExtendRun(run, time)) => self.extend_short_run(run, time),
+                Some(SinkCall::ExtendRun(run, times)) => self.extend_short_run(run, times),
                 Some(SinkCall::EndRun(end)) => self.end_short_run(end),
                 Some(SinkCall::Event(kind, ip)) => self.add_event_at(kind, ip),
                 Some(SinkCall::SetCodeTime(time)) => self.advance_code(time),
@@ -652,14 +636,16 @@ impl<L: CallLog> CallSink<L> {
     }
 
     #[inline]
-    fn extend_short_run(&mut self, run: ShortRun, time: u64) {
-        if self.arrive(run.start, time) {
-            return self.delayed.push_front(SinkCall::ExtendRun(run, time));
+    fn extend_short_run(&mut self, run: ShortRun, times: [u64; 2]) {
+        let [begin_time, end_time] = times;
+        if self.arrive(run.start, begin_time) {
+            return self.delayed.push_front(SinkCall::ExtendRun(run, times));
         }
         let Some(process) = &mut self.process else {
             return;
         };
         process.execute(&run);
+        process.stacks.set_time(end_time);
         self.last = (run.last, run.end);
         self.is_run_open = true;
     }
@@ -724,6 +710,23 @@ impl<L: CallLog> CallSink<L> {
         if names.may_names_change_by(time) && names.advance_to_time(time) {
             stacks.code.facts.clear();
             stacks.forget_code();
+            self.transitions.clear();
+        }
+    }
+
+    #[inline]
+    fn take_run(&mut self, run: ShortRun, times: [u64; 2]) {
+        match self.wait {
+            None => self.extend_short_run(run, times),
+            Some(_) => self.delayed.push_back(SinkCall::ExtendRun(run, times)),
+        }
+    }
+
+    #[inline]
+    fn take_end(&mut self, end: RunEnd) {
+        match self.wait {
+            None => self.end_short_run(end),
+            Some(_) => self.delayed.push_back(SinkCall::EndRun(end)),
         }
     }
 }
@@ -733,18 +736,32 @@ impl<L: CallLog> Sink for CallSink<L> {
 
     #[inline]
     fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
-        let run = ShortRun::of_fragment(fragment);
-        match self.wait {
-            None => self.extend_short_run(run, time),
-            Some(_) => self.delayed.push_back(SinkCall::ExtendRun(run, time)),
-        }
+        self.take_run(ShortRun::of_fragment(fragment), [time, time]);
     }
 
     #[inline]
     fn end_run(&mut self, end: RunEnd, _offset: u64) {
-        match self.wait {
-            None => self.end_short_run(end),
-            Some(_) => self.delayed.push_back(SinkCall::EndRun(end)),
+        self.take_end(end);
+    }
+
+    #[inline]
+    fn take_transition(&mut self, transition: &impl TakenTransition) {
+        let stacks = match &mut self.process {
+            Some(process) if process.runs.max_runs == 0 => &mut process.stacks,
+            _ => return transition.replay_to_sink(self),
+        };
+        let stays_in_function = |from, to| stacks.stays_in_function(from, to);
+        let steps = self.transitions.steps_of(transition, stays_in_function);
+        let (before, after) = transition.branch_times();
+        let time = |is_later| if is_later { after } else { before };
+        for step in steps {
+            let Some(step) = self.transitions.step(step) else {
+                return;
+            };
+            self.take_run(step.run, [time(step.begins_later), time(step.ends_later)]);
+            if let Some(end) = step.end {
+                self.take_end(end);
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod call_steps;
 mod calls;
 mod function_counts;
 mod lines;
