@@ -61,8 +61,8 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_flag_option(
         group,
         "--durations",
-        "Show how many instructions each call of the function named by --function executed, list "
-        "the longest calls, and compare the longest call with a call of median duration",
+        "With --function: show how long its calls took, in instructions. List the longest calls, "
+        "and compare the longest call with a call of median duration",
     )
     options.add_flag_option(
         group,

@@ -75,9 +75,8 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--function",
         "NAME[@FILE]",
-        "Count only the calls of this function, with all functions that it calls. A recursive call "
-        "is part of the outermost call. Also show the least, the median and the most instructions "
-        "of a call",
+        "Count only what this function and its callees execute. A recursive call is part of the "
+        "outermost call. Also show the least, the median and the most instructions of a call",
         dest="region_function",
         default="",
     )
@@ -180,7 +179,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--backend",
         choices=("auto", "qemu", "ptrace"),
         default="auto",
-        help="Method of counting; the names are those of rtit record --backend (default: auto)",
+        help="Method of counting, as for rtit record --backend (default: auto)",
     )
     options.add_qemu_env_option(parser.add_rare_group("Running a program with QEMU"))
     options.add_max_edges_option(parser)
