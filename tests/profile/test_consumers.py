@@ -15,7 +15,7 @@ from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.image.inlined_calls import FunctionIndex
 from rtit.profile.builder import build_profile
-from rtit.profile.source_lines import instructions_by_function
+from rtit.profile.functions import instructions_by_function
 from rtit.profile.tables import Profile
 from rtit.trace import End, Trace
 from support.profiles import ProfiledProgram, ToolRunner

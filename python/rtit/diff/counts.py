@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtit.profile.calls import follow_calls
-from rtit.profile.source_lines import function_names, instructions_by_function
+from rtit.profile.functions import function_names, instructions_by_function
 from rtit.profile.tables import taken_branches
 from rtit.trace import End
 

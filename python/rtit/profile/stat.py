@@ -223,7 +223,7 @@ def stat(trace: Trace, streams: Sequence[Stream]) -> Stat:
 
 def summarize_profile(found: Profile, tids: int, pids: int) -> Stat:
     """Return the counts of a profile with so many threads and processes."""
-    from rtit.profile.source_lines import instructions_by_function
+    from rtit.profile.functions import instructions_by_function
     from rtit.trace import End
     from rtit.x86 import InstructionClass
 
