@@ -34,6 +34,7 @@ class ComparedCall(Protocol):
     """A call, by its position in the recording."""
 
     tid: int
+    end_tid: int
     cpu: int
     call: int
     instructions: int
@@ -79,35 +80,41 @@ def compare_calls(
     function: str,
     calls: tuple[ComparedCall, ComparedCall],
     titles: tuple[str, str],
+    where: Selection | None = None,
 ) -> CallComparison | None:
     """Return the difference of two calls of a function. `titles` name them in the result.
 
-    None if a thread has several streams on one CPU, because `first` then has several meanings.
+    `where`: the selection of `Trace.calls` from which the calls are. None if a thread has several
+    streams on one CPU, because `first` then has several meanings, and for a call that ended in
+    another thread.
     """
     builds = BuildMatching(trace, trace)
     paths = []
     for side, call in enumerate(calls):
-        where = Selection(tids=(call.tid,), cpus=(call.cpu,) if call.cpu >= 0 else ())
-        stream, *others = trace.by_thread(where, always_split=True)
-        if others:
+        thread = Selection(tids=(call.tid,), cpus=(call.cpu,) if call.cpu >= 0 else ())
+        stream, *others = trace.by_thread(thread, always_split=True)
+        if others or call.end_tid != call.tid:
             return None
         # A copy, because decoding a part of a stream discards the ledger of the whole.
         indexes = call.first, call.stop
         paths.append(ExecutionPath(trace, stream.copy_with(), builds, side, indexes))
     left, right = paths
     path = describe_paths((left, right), titles, _STEPS, MIN_MATCH)
-    return CallComparison(calls, titles, path, _compare_callees(trace, function, calls))
+    return CallComparison(calls, titles, path, _compare_callees(trace, function, calls, where))
 
 
 def _compare_callees(
-    trace: Trace, function: str, calls: tuple[ComparedCall, ComparedCall]
+    trace: Trace,
+    function: str,
+    calls: tuple[ComparedCall, ComparedCall],
+    where: Selection | None,
 ) -> list[CalleeChange] | None:
     tree = CallTree()
     known: dict[tuple[int, str], int] = {}
     call_counts: tuple[Counter[int], Counter[int]] = Counter(), Counter()
     instructions: tuple[Counter[int], Counter[int]] = Counter(), Counter()
     for call, counts, own_counts in zip(calls, call_counts, instructions, strict=True):
-        rows = _callee_rows(trace, call)
+        rows = _callee_rows(trace, call, where)
         if rows is None:
             return None
         nodes = {call.call: tree.node_number(0, (function, ""))}
@@ -132,15 +139,16 @@ def _compare_callees(
 
 
 def _callee_rows(
-    trace: Trace, call: ComparedCall
+    trace: Trace, call: ComparedCall, where: Selection | None
 ) -> Iterator[tuple[int, int, str, int, int]] | None:
     """Return number, caller, name, kind and instructions of a call and its callees.
 
     Callers come before callees. None if there are too many.
     """
     parts, names = [], list[str]()
-    for batch in trace.calls(Selection(tids=(call.tid,))):
+    for batch in trace.calls(where):
         is_callee = (batch.first >= call.first) & (batch.stop <= call.stop)
+        is_callee &= (batch.extra_columns["tid"] == call.tid) & (batch.end_tid == call.tid)
         is_callee &= (batch.call >= call.call) & (batch.extra_columns["cpu"] == call.cpu)
         if not is_callee.any():
             continue

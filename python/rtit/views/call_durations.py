@@ -29,10 +29,12 @@ _ROUNDED_BITS = 10
 class MeasuredCall:
     """One call. It has the instructions `first` up to `stop` of thread `tid`.
 
-    `cpu`: where the thread ran, -1 if the recording has whole threads.
+    If another thread resumed the stack, `stop` is an instruction of that thread, `end_tid`. `cpu`:
+    where the thread ran, -1 if the recording has whole threads.
     """
 
     tid: int
+    end_tid: int
     cpu: int
     call: int
     instructions: int
@@ -184,6 +186,7 @@ def _describe_calls(calls: Calls, trace: Trace) -> Iterator[MeasuredCall]:
             call_site = str(trace.symbols.lookup(tid, call.begin_time, call.call_site))
         yield MeasuredCall(
             tid,
+            call.end_tid,
             cpu,
             call.call,
             call.total_instructions,
@@ -246,7 +249,8 @@ def duration_lines(found: CallDurations, width: int = 40) -> Iterator[str]:
     yield "Longest calls:"
     yield (f"{'instructions':>14} {'self':>12} {'tid':>8} {'call':>10} {'index':>25}  call site")
     for each in found.slowest:
+        note = "" if each.end_tid == each.tid else f" (ended in thread {each.end_tid})"
         yield (
             f"{each.instructions:14,} {each.self_instructions:12,} {each.tid:8} {each.call:10} "
-            f"{f'{each.first}-{each.stop}':>25}  {each.call_site}"
+            f"{f'{each.first}-{each.stop}':>25}  {each.call_site}{note}"
         )

@@ -165,7 +165,7 @@ def _print_durations(
     comparison, median = None, find_median_call(found, trace, where)
     if median is not None:
         calls = found.slowest[0], median
-        comparison = compare_calls(trace, found.function, calls, ("slowest", "median"))
+        comparison = compare_calls(trace, found.function, calls, ("slowest", "median"), where)
     if arguments.json:
         value = durations_json(found)
         value["median_call"] = asdict(median) if median is not None else None
