@@ -147,7 +147,7 @@ def test_sideband_limit_applies_to_whole_recording(
     kinds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit applies to the size of all stored records; each kind alone would fit."""
-    room = 3 << 19 if "+" in kinds else 1 << 18
+    room = 1 << 20 if "+" in kinds else 1 << 18
     limit_recordings(monkeypatch, bytes=room)
     small = tmp_path / "small"
     small.mkdir()
