@@ -59,7 +59,9 @@ def test_plain_qemu_differs_from_the_kernel(
         and run_program([str(qemu.qemu), *case.argv], tmp_path) == native
     ):
         pytest.skip("this processor does as QEMU does")
-    assert run_program([str(qemu.qemu), *case.argv], tmp_path) != native
+    # By chance, a signal goes to the right thread.
+    attempts = (run_program([str(qemu.qemu), *case.argv], tmp_path) for _ in range(4))
+    assert any(each != native for each in attempts)
 
 
 @pytest.mark.parametrize("mode", sorted(QEMU_DIFFERS))
