@@ -103,6 +103,21 @@ def test_calls_of_inlined_functions_are_below_them(inlined: ProfiledProgram) -> 
     assert calls == {("main", "often", *inner): 1000, ("main", "rarely", *inner): 10}
 
 
+def test_inlined_functions_of_sibling_blocks_are_siblings(tmp_path: Path) -> None:
+    try:
+        program = compiled("sibling_inlines", [str(SOURCES / "sibling_inlines.c")], flags=FLAGS)
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    with Trace(record_program(program, tmp_path).data) as trace:
+        nodes = list(trace.call_tree(inlines=True))
+    callers = {
+        node.function: nodes[node.parent].function
+        for node in nodes
+        if node.kind == CallKind.INLINED and node.module == str(program)
+    }
+    assert callers == dict.fromkeys(("first", "second", "third"), "work")
+
+
 def assert_is_inlined_from_header(node: CallNode) -> None:
     assert (node.kind, node.calls, node.function) == (CallKind.INLINED, 0, "twice")
     assert Path(node.file).name == "inlined.h"

@@ -17,7 +17,7 @@ from programs.build import compiled
 from support.recordings import require_backend
 
 LEVELS = 1_000_000
-BYTES_OF_MEMORY, BYTES_OF_FILE = 1_200, 200
+BYTES_OF_MEMORY, BYTES_OF_FILE = 1_200, 300
 """At most, for each level."""
 
 

@@ -214,6 +214,10 @@ impl<'a> CallReader<'a, '_> {
             if unwanted.is_some_and(|outer| depth <= outer) {
                 unwanted = None;
             }
+            // An entry of any kind ends the calls at its depth and deeper ones.
+            while around.last().is_some_and(|last| last.0 >= depth) {
+                around.pop();
+            }
             let is_call = abbreviation.tag() == constants::DW_TAG_inlined_subroutine;
             let is_function = abbreviation.tag() == constants::DW_TAG_subprogram;
             if unwanted.is_some() || !(is_call || is_function || is_root) {
@@ -226,9 +230,6 @@ impl<'a> CallReader<'a, '_> {
                 attributes.set(attribute.name(), attribute.value());
             }
             let is_wanted = self.overlapping_ranges(&unit, &attributes)?;
-            while around.last().is_some_and(|last| last.0 >= depth) {
-                around.pop();
-            }
             match is_wanted {
                 Some(ranges) if ranges.is_empty() && is_root => return Ok(()),
                 Some(ranges) if ranges.is_empty() => unwanted = Some(depth),
