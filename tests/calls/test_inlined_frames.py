@@ -105,7 +105,9 @@ def test_calls_of_inlined_functions_are_below_them(inlined: ProfiledProgram) -> 
 
 def test_inlined_functions_of_sibling_blocks_are_siblings(tmp_path: Path) -> None:
     try:
-        program = compiled("sibling_inlines", [str(SOURCES / "sibling_inlines.c")], flags=FLAGS)
+        program = compiled(
+            "sibling_inlines", [str(SOURCES / "sibling_inlines.c")], language="c", flags=FLAGS
+        )
     except CannotBuildError as error:
         pytest.skip(str(error))
     with Trace(record_program(program, tmp_path).data) as trace:

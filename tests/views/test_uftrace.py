@@ -172,10 +172,11 @@ def test_folder_says_which_calls_are_not_shown(
 
 def test_other_folders_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, _ = recorded("threads.c", "qemu")
-    (tmp_path / "file").touch()
-    assert main(["timeline", str(path), "--for", "uftrace", "-o", str(tmp_path)]) == 1
-    assert "Directory not empty" in capsys.readouterr().err
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    for name in ("task.txt", "file"):
+        (tmp_path / name).touch()
+    assert main(["timeline", str(path), "--for", "uftrace", "-o", str(tmp_path)]) == 2
+    assert "has other files, such as file: give a new folder" in capsys.readouterr().err
+    assert {each.name for each in tmp_path.iterdir()} == {"task.txt", "file"}
 
 
 def test_uftrace_folder_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,12 @@ import contextlib
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from fnmatch import fnmatch
 from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from rtit.errors import UsageError
 from rtit.text_escaping import escape_control_characters, format_json, iterate_json
 
 
@@ -95,16 +97,23 @@ def write_file_or_stdout(name: str | None, parts: Iterable[bytes]) -> None:
         file.writelines(parts)
 
 
-def write_folder(name: str, files: Iterable[tuple[str, bytes]], *, replaces: str) -> None:
+def write_folder(
+    name: str, files: Iterable[tuple[str, bytes]], *, replaces: tuple[str, ...]
+) -> None:
     """Write a folder of files as a whole, from the names of the files and their contents.
 
-    An older folder is replaced if it is empty or has the file `replaces`. Raises OSError.
+    An older folder is replaced if each of its files matches one of the patterns `replaces`. Raises
+    UsageError for a folder with other files, OSError.
     """
     import shutil
 
     path = Path(name).resolve()
-    if path.exists() and not (path / replaces).is_file():
-        path.rmdir()
+    if path.is_dir():
+        for each in path.iterdir():
+            if each.is_dir() or not any(fnmatch(each.name, pattern) for pattern in replaces):
+                raise UsageError(f"{name} has other files, such as {each.name}: give a new folder")
+    elif path.exists():
+        raise UsageError(f"{name} is a file: give the name of a folder")
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         beside.mkdir()

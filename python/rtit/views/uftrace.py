@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rtit.trace import Trace
     from rtit.views.timeline import Timeline, Track
 
+FILE_PATTERNS = ("info", "task.txt", "*.dat", "*.map", "*.sym", "*.dbg", "default.opts")
+"""Names of files that uftrace writes into such a folder."""
 MAX_DEPTH = 1 << 10
 """Levels of calls: a record has 10 bits for the depth."""
 _HEADER = struct.Struct("<8sIHBBQQHHI")

@@ -148,10 +148,10 @@ def _format_file(form: str, timeline: Timeline, trace: Trace) -> Iterable[bytes]
 
 def _write_uftrace_folder(name: str, timeline: Timeline, trace: Trace) -> None:
     from rtit import __version__
-    from rtit.views.uftrace import uftrace_files
+    from rtit.views.uftrace import FILE_PATTERNS, uftrace_files
 
     files = uftrace_files(timeline, trace, f"rtit {__version__}")
-    output.write_folder(name, files, replaces="task.txt")
+    output.write_folder(name, files, replaces=FILE_PATTERNS)
 
 
 def _show(content: bytes) -> None:
