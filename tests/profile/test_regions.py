@@ -336,6 +336,8 @@ def test_program_is_recorded_and_its_region_compared_with_a_baseline(
     said = capfd.readouterr().err
     assert "all counts are the same in all 2 runs" in said
     assert "+0  instructions since the baseline" in said
+    assert main(["stat", "--baseline", str(output), "--", name]) == 2
+    assert "has the counts of work, not of the whole run" in capfd.readouterr().err
     stored["counts"]["instructions"] -= 1
     output.write_text(json.dumps(stored))
     assert main(against) == 1

@@ -104,7 +104,7 @@ def stat_region(trace: Trace, streams: Sequence[Stream], region: Region) -> Stat
             "conditional branches in code without a file are counted only if they were taken"
         )
     counts |= _counts_of_executions(region, found)
-    return replace(summary, counts=counts, notes=tuple(notes))
+    return replace(summary, counts=counts, notes=tuple(notes), region=str(region))
 
 
 def _add_executions(

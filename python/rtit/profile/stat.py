@@ -41,11 +41,13 @@ class Stat:
     processes: Counter[str] = field(default_factory=Counter)
     tests: Counter[str] = field(default_factory=Counter)
     notes: tuple[str, ...] = ()
+    region: str = ""
+    """The `Region` that was counted; empty for the whole run."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts as JSON, with functions as "name (file)".
 
-        `processes`, `tests` and `notes` are left out if they are empty.
+        `processes`, `tests`, `notes` and `region` are left out if they are empty.
         """
         found = {
             "counts": self.counts,
@@ -60,6 +62,7 @@ class Stat:
             "processes": dict(self.processes.most_common()),
             "tests": dict(self.tests.most_common()),
             "notes": list(self.notes),
+            "region": self.region,
         }
         return found | {name: value for name, value in more.items() if value}
 
@@ -106,15 +109,14 @@ class StoredBaseline:
     counts: Mapping[str, int]
     functions: Mapping[str, int]
     tests: Mapping[str, int] = field(default_factory=dict)
+    region: str = ""
 
     @classmethod
     def from_json(cls, value: object, source: str) -> StoredBaseline:
         """Return the counts in a JSON value. Raises InputError."""
         names = ("counts", "functions", "tests")
-        # Older files have no tests.
-        tables = (
-            [{"tests": {}, **value}.get(name) for name in names] if isinstance(value, dict) else []
-        )
+        fields = {"tests": {}, "region": "", **value} if isinstance(value, dict) else {}
+        tables = [fields.get(name) for name in names]
         found: list[dict[str, int]] = [
             each
             for each in tables
@@ -122,7 +124,8 @@ class StoredBaseline:
         ]
         if len(found) != len(names) or "instructions" not in found[0]:
             raise InputError("no counts as rtit stat --json writes them", source=source)
-        return cls(*found)
+        counts, functions, tests = found
+        return cls(counts, functions, tests, str(fields["region"]))
 
     def changed_functions(self, now: Stat) -> list[tuple[str, int, int]]:
         """Return name, old and new count of functions that differ, the largest difference first.

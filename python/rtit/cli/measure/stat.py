@@ -228,6 +228,12 @@ def run(arguments: argparse.Namespace) -> int:
     baseline = None
     if arguments.baseline is not None:
         baseline = _read_baseline(arguments.baseline)
+        counted = "" if arguments.region is None else str(arguments.region)
+        if baseline.region != counted:
+            raise UsageError(
+                f"{arguments.baseline} has the counts of {baseline.region or 'the whole run'}, not "
+                f"of {counted or 'the whole run'}"
+            )
     if arguments.program is not None:
         return _run_program(arguments, baseline)
     if arguments.runs != 1 or arguments.backend != "auto" or arguments.qemu_env:
