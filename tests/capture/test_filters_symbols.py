@@ -86,7 +86,7 @@ def test_number_selects_among_functions_of_one_name(program: Path) -> None:
     with pytest.raises(UsageError) as caught:
         resolve_filter("filter work", program)
     for number, (offset, _) in enumerate(both, 1):
-        assert f"#{number} {offset:#x} l work" in str(caught.value)
+        assert f"#{number} {offset:#x} local work" in caught.value.hint
     for selection, message in (("#g", "no global function"), ("#3", "no function number 3")):
         with pytest.raises(UsageError, match=message):
             resolve_filter(f"filter work {selection}", program)

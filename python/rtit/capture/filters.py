@@ -230,13 +230,14 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunc
         return found[0]
     if found:
         rows = [
-            f"#{number} {each.offset:#x} {each.binding} {each.name}"
+            f"#{number} {each.offset:#x} {'global' if each.binding == 'g' else 'local'} {each.name}"
             f"{_previous_function_name(symbols, each)}"
             for number, each in enumerate(found, 1)
         ]
         raise UsageError(
             f"{path} has {len(found)} functions named {name!r}: append #n to choose the n'th, "
-            "or #g for the global one:\n  " + "\n  ".join(rows)
+            "or #g for the global one",
+            hint="\n".join(rows),
         )
     wanted = {-1: "function", 0: "global function"}.get(
         end.selection, f"function number {end.selection}"

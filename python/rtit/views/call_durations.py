@@ -229,7 +229,8 @@ def duration_lines(found: CallDurations, width: int = 40) -> Iterator[str]:
     """Iterate over the lines of the report. `width`: characters of the longest bar."""
     values = found.percentiles(*_PERCENTS.values())
     summary = "   ".join(f"{name} {value:,}" for name, value in zip(_PERCENTS, values, strict=True))
-    yield f"{found.calls:,} calls; instructions of each with its callees:"
+    number = f"{found.calls:,} call{'s' * (found.calls != 1)}"
+    yield f"{number}; instructions of each with its callees:"
     yield f"  {summary}"
     if not found.is_exact:
         yield "  (durations are rounded to 10 binary digits: there are too many different ones)"

@@ -18,7 +18,7 @@
     begins[depth + 1] = start;
     const facts = element.querySelector("title").textContent;
     const text = element.querySelector("text") || element.appendChild(create("text", {x: 3, y: 13}));
-    return {element, text, depth, total, start, facts, name: facts.slice(0, facts.lastIndexOf("\n"))};
+    return {element, text, depth, total, start, facts, name: facts.slice(0, facts.indexOf("\n"))};
   });
   const whole = frames[0];
   let zoomed = whole, width = 0;

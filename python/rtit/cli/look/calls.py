@@ -223,7 +223,7 @@ def _format_lines(
     else:
         share = _MIN_SHARE if arguments.min_share is None else arguments.min_share
         yield from _tree_lines(root, share, arguments.max_depth)
-        yield from _note_lines(tree)
+        yield from _note_lines(tree, arguments.called_function if arguments.callers else None)
 
 
 def _merge_tree(
@@ -274,13 +274,15 @@ def _tree_lines(root: FunctionNode, share: float, max_depth: int) -> Iterator[st
         )
 
 
-def _note_lines(tree: CallTree) -> Iterator[str]:
+def _note_lines(tree: CallTree, callee: str | None) -> Iterator[str]:
+    """Iterate over the lines below the tree. `callee`: the tree shows the callers of this one."""
     statistics = tree.statistics
     yield ""
-    yield (
-        "total: instructions of the function and its callees; (+N): N callees left out "
-        "(--min-share, --max-depth)"
-    )
+    if callee is None:
+        counts, left_out = "total: instructions of the function and its callees", "callees"
+    else:
+        counts, left_out = f"all numbers are those of {callee}, by caller", "callers"
+    yield f"{counts}; (+N): N {left_out} left out (--min-share, --max-depth)"
     if statistics.unknown:
         yield f"{statistics.unknown:,} branches led to a call stack that rtit cannot identify"
     if statistics.calls_without_node:

@@ -217,7 +217,7 @@ def _print_functions_of_tree(tree: CallTree, sort: str, top: int) -> None:
         output.print_line(
             f"{row.self_instructions:14,} {row.self_instructions / whole:6.1%} "
             f"{row.total_instructions:14,} {row.total_instructions / whole:6.1%} "
-            f"{row.calls:12,}  {_function_and_file(*function)}"
+            f"{f'{row.calls:,}' if row.calls else '-':>12}  {_function_and_file(*function)}"
         )
     _print_number_of_omitted_rows(len(functions) - top, "functions")
     output.print_line()
