@@ -230,7 +230,7 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunc
         return found[0]
     if found:
         rows = [
-            f"#{number} {each.offset:#x} {'global' if each.binding == 'g' else 'local'} {each.name}"
+            f"#{number} {each.offset:#x} {_BINDINGS.get(each.binding, 'local')} {each.name}"
             f"{_previous_function_name(symbols, each)}"
             for number, each in enumerate(found, 1)
         ]
@@ -246,6 +246,9 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunc
     if re.search(r"[@/]", name) and "@plt" not in name:
         hint += "; put white space around names"
     raise UsageError(f"{path} has no {wanted} named {name!r}{hint}")
+
+
+_BINDINGS = {"g": "global", "w": "weak"}
 
 
 def _previous_function_name(symbols: FileSymbols, function: FileFunction) -> str:
