@@ -314,8 +314,9 @@ def _add_guest_options(parser: CommandParser) -> None:
         group,
         "--guest-process",
         "CR3[,VMCS]=MACHINE/PID",
-        "The address space with this CR3 (and VMCS pointer) belongs to process PID of the virtual "
-        "machine whose subdirectory in the --guestmount directory is MACHINE; may be repeated",
+        "The address space with this CR3 (and VMCS pointer) belongs to process PID of a virtual "
+        "machine. MACHINE is the name of the machine's subdirectory in the --guestmount "
+        "directory; may be repeated",
     )
     add_value_option(
         group,
