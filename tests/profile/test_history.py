@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import re
 import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -94,46 +92,50 @@ def test_history_has_a_series_for_each_program_region_label_and_name(tmp_path: P
     }
 
 
-def append_many(path: str, program: str) -> None:
-    for number in range(8):
-        create_history(path)
-        append_run(path, make_stat(number, f=number), program)
+STAT = """
+import signal, sys
+from collections import Counter
+from rtit.profile.history import append_run, create_history
+from rtit.profile.losses import ProfileLosses
+from rtit.profile.stat import Stat
+
+def make_stat(instructions, tests):
+    counts = {"instructions": instructions}
+    return Stat(counts, Counter(), Counter(), Counter(), ProfileLosses(), tests=tests)
+"""
+APPEND_MANY = """
+for number in range(8):
+    create_history(sys.argv[1])
+    append_run(sys.argv[1], make_stat(number, Counter()), sys.argv[2])
+"""
+APPEND_AND_DIE = """
+class DyingCounter(Counter):
+    def items(self):
+        signal.raise_signal(signal.SIGKILL)
+
+append_run(sys.argv[1], make_stat(9, DyingCounter()), "killed")
+"""
+
+
+def start_writer(script: str, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", STAT + script, *arguments])
 
 
 def test_concurrent_writers_lose_no_run(tmp_path: Path) -> None:
     path = str(tmp_path / "history")
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=append_many, args=(path, name)) for name in "ab"]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
-        assert each.exitcode == 0
+    writers = [start_writer(APPEND_MANY, path, name) for name in "ab"]
+    assert [each.wait() for each in writers] == [0, 0]
     values = {
         each.program: each.values for each in read_series(path) if each.name == "instructions"
     }
     assert values == {"a": [*range(8)], "b": [*range(8)]}
 
 
-class DyingCounter(Counter[str]):
-    """Kills the process that reads it."""
-
-    def items(self) -> Any:
-        signal.raise_signal(signal.SIGKILL)
-
-
-def append_and_die(path: str) -> None:
-    append_run(path, replace(make_stat(9), tests=DyingCounter()), "killed")
-
-
 def test_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "history")
     create_history(path)
     append_run(path, make_stat(5), "before")
-    writer = multiprocessing.get_context("spawn").Process(target=append_and_die, args=(path,))
-    writer.start()
-    writer.join()
-    assert writer.exitcode == -signal.SIGKILL
+    assert start_writer(APPEND_AND_DIE, path).wait() == -signal.SIGKILL
     append_run(path, make_stat(6), "after")
     with sqlite3.connect(path) as database:
         assert [*database.execute("SELECT program FROM runs")] == [("before",), ("after",)]
