@@ -96,11 +96,15 @@ def git_files(*options: str) -> set[str]:
 
 def build_wheel(python: Path, source: Path, folder: Path) -> Path:
     """Build the wheel from the source distribution alone, in an environment that pip makes."""
+    # Dependencies that are compiled already are not compiled again.
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    # The files of the archive have old times, so that cargo would not see changes of our crates.
+    for fingerprint in (target / "release" / ".fingerprint").glob("rtit-*"):
+        shutil.rmtree(fingerprint)
     for tag in (PORTABLE, LINUX):
         environment = {
             "MATURIN_PEP517_ARGS": f"--compatibility {tag}",
-            # Dependencies that are compiled already are not compiled again.
-            "CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target")),
+            "CARGO_TARGET_DIR": str(target),
         }
         try:
             run_command(
