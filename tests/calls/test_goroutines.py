@@ -37,8 +37,8 @@ def record_goroutines(processors: int, file: Path) -> list[int]:
     """Record the program; return how often each goroutine compared, as the program counted."""
     require_backend("qemu")
     program = goroutines_program()
-    # Goroutines that the runtime interrupts anywhere could not be told apart. The times of cycle
-    # packets order the switches of the threads.
+    # Without preemption, goroutines stop only in known functions, so their stacks are distinct. CYC
+    # packets show the order in which the threads switch stacks.
     settings = {"GOMAXPROCS": str(processors), "GODEBUG": "asyncpreemptoff=1"}
     words = ["record", "-q", "--backend", "qemu", "-e", "intel_pt/cyc=1,mtc_period=3,noretcomp/u"]
     ended = subprocess.run(

@@ -23,6 +23,7 @@ WITHOUT = {
     *(
         "Stream.native_decoder",
         "Stream.packets_with_bytes",
+        "Stream.tail",
         "Stream.guest_spaces",
         "Stream.other_spaces",
         "Stream.has_several_threads",

@@ -122,7 +122,7 @@ UNLISTED = {
     "hangs_up": Program("hangs_up.c", "hung up\n", 3, instructions=100),
     "regions": Program("regions.c", "sum 936\n", instructions=3000),
 }
-"""Programs whose behaviour depends on what starts them, or that a back end cannot run."""
+"""Programs for single tests, which the tests of all programs leave out."""
 
 
 def build(name: str, directory: Path = CACHE) -> Path:

@@ -747,7 +747,10 @@ impl<L: CallLog> Sink for CallSink<L> {
     #[inline]
     fn take_transition(&mut self, transition: &impl TakenTransition) {
         let stacks = match &mut self.process {
-            Some(process) if process.runs.max_runs == 0 => &mut process.stacks,
+            // While the thread waits, the names of its code may be older than the transition.
+            Some(process) if process.runs.max_runs == 0 && self.wait.is_none() => {
+                &mut process.stacks
+            }
             _ => return transition.replay_to_sink(self),
         };
         let stays_in_function = |from, to| stacks.stays_in_function(from, to);

@@ -1,6 +1,6 @@
 """Follows calls and returns: which function called which, how often, and in which context.
 
-Native code (`StreamDecoder.calls`) decodes a stream in order and keeps a stack per thread.
+Native code (`ProcessCalls.totals`) decodes a stream in order and keeps a stack per thread.
 `CallTable` adds up the calls of all streams by caller and callee. `CallContexts` is the tree of
 calling contexts, which `pprof` needs.
 """
@@ -49,7 +49,7 @@ class CallContexts:
         self._runs: list[ContextRuns] = []
 
     def add_stream_contexts(self, columns: Mapping[str, memoryview], calls: Sequence[int]) -> None:
-        """Add the contexts of a stream, as `StreamDecoder.calls` returns them.
+        """Add the contexts of a stream, as `ProcessCalls.totals` returns them.
 
         `calls` maps the call numbers of the stream to those of the `CallTable`.
         """
@@ -235,7 +235,7 @@ def count_calls(
 def follow_calls(
     trace: Trace, stream: Stream, profile: Profile, *, with_runs: bool = False
 ) -> tuple[Iterator[tuple[CodeLocation, CodeLocation]], dict[str, memoryview]]:
-    """Return caller and callee of each call of a stream, and the columns of `StreamDecoder.calls`.
+    """Return caller and callee of each call of a stream, and the columns of `ProcessCalls.totals`.
 
     With `with_runs`, the columns have runs, and `run_binary` their binaries as in `CodeLocation`.
     Adds calls beyond the limits of native code to the losses of the profile.

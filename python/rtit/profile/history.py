@@ -50,7 +50,7 @@ _QUERY = (
 _WAIT_SECONDS = 60
 """How long a writer waits for others."""
 _MIN_SHARE = 1000
-"""Functions with less than one in so many of the instructions are not stored."""
+"""Functions with less than 1/1000 of the instructions are not stored."""
 
 
 def create_history(path: str) -> None:

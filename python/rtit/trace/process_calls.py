@@ -36,7 +36,7 @@ def streams_by_process(streams: Sequence[Stream]) -> list[list[Stream]]:
     return found
 
 
-def follow_calls(
+def native_calls(
     streams: Sequence[Stream], symbols: Symbols, *, is_whole: bool
 ) -> _core.ProcessCalls:
     """Return the native calls of a process. `is_whole`: the streams begin with the threads.
@@ -61,13 +61,13 @@ def call_tree_of_process(
     streams: Sequence[Stream], symbols: Symbols, *, is_whole: bool, inlines: bool = False
 ) -> CallTree:
     """Return the call tree of the streams of a process. `inlines`: with nodes for inlined
-    functions, which DWARF names. Raises as `follow_calls`.
+    functions, which DWARF names. Raises as `native_calls`.
     """
     from rtit.trace.tables.call_tree import call_tree_from_native
 
     max_runs = max(stream.max_counters for stream in streams) if inlines else 0
     try:
-        columns = follow_calls(streams, symbols, is_whole=is_whole).tree(max_runs)
+        columns = native_calls(streams, symbols, is_whole=is_whole).tree(max_runs)
     except (Exception, KeyboardInterrupt):
         _discard_decoders(streams)
         raise
@@ -85,7 +85,7 @@ def table_of_calls(
 ) -> Table[Calls]:
     """Return the selected calls of the streams of a process, with the columns `tid` and `cpu`.
 
-    Raises as `follow_calls`.
+    Raises as `native_calls`.
     """
     from rtit.trace.tables.calls import Calls
 
@@ -106,7 +106,7 @@ def _batches_of_calls(
     tids = np.asarray([stream.tid for stream in streams], np.int32)
     cpus = np.asarray([stream.cpu for stream in streams], np.int32)
     try:
-        calls = follow_calls(streams, symbols, is_whole=is_whole)
+        calls = native_calls(streams, symbols, is_whole=is_whole)
         while (columns := calls.rows(build_tables.BATCH_ROWS)) is not None:
             yield Calls.from_native(columns, tids, cpus)
     except (Exception, KeyboardInterrupt):

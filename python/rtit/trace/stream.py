@@ -293,6 +293,20 @@ class Stream:
             at += len(chunk)
         return b"".join(found)
 
+    def tail(self, size: int) -> Self:
+        """Return a stream of the last `size` bytes, from the first PSB in them on (internal use).
+
+        If there is none, or if the stream is shorter, returns the stream itself.
+        """
+        from rtit.packets import find_psb
+        from rtit.trace.recording.byte_source import MemorySource
+
+        if self.size <= size:
+            return self
+        packets = self.read(self.size - size)
+        start = find_psb(packets)
+        return self if start is None else self.copy_with(source=MemorySource(packets[start:]))
+
     def scan(self) -> Iterator[Packet | BadBytes]:
         """Return the packets as objects, and the bytes that are no packets.
 

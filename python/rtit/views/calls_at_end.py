@@ -1,6 +1,6 @@
 """The calls at the end of a thread's trace: those that had not returned, and the last ones.
 
-The calls are those of `Stream.calls`. To be fast in long recordings, only the last packets of the
+The calls are those of `Trace.calls`. To be fast in long recordings, only the last packets of the
 thread are decoded: a call that began before them is unknown.
 """
 
@@ -10,7 +10,6 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import UnsupportedError
-from rtit.trace.recording.byte_source import MemorySource
 from rtit.trace.tables.calls import Call, CallEnd
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 DECODED_BYTES = 1 << 22
 """Bytes of packets that are decoded, up to a PSB: some ten million instructions."""
-_PSB = bytes.fromhex("0282") * 8
 
 
 class CallsAtEnd(NamedTuple):
@@ -47,7 +45,7 @@ def calls_at_end(
 
     from rtit.trace.process_calls import table_of_calls
 
-    end = end_of_stream(stream, decoded_bytes)
+    end = stream.tail(decoded_bytes)
     is_whole = end is stream and not trace.is_snapshot
     running: list[Call] = []
     newest: list[Call] = []
@@ -66,15 +64,3 @@ def calls_at_end(
             del running[number:]
             break
     return CallsAtEnd(running, newest[::-1])
-
-
-def end_of_stream(stream: Stream, size: int = DECODED_BYTES) -> Stream:
-    """Return a stream of the last `size` bytes, from the first PSB in them on.
-
-    If there is none, or if the stream is shorter, returns the stream itself.
-    """
-    if stream.size <= size:
-        return stream
-    packets = stream.read(stream.size - size)
-    start = packets.find(_PSB)
-    return stream if start < 0 else stream.copy_with(source=MemorySource(packets[start:]))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rtit.text_escaping import escape_control_characters
 from rtit.trace.tables.batch import End, EventKind
-from rtit.views.calls_at_end import CallsAtEnd, calls_at_end, end_of_stream
+from rtit.views.calls_at_end import DECODED_BYTES, CallsAtEnd, calls_at_end
 
 if TYPE_CHECKING:
     from rtit.trace import Call, ProcessExit, Rows, Stream, Trace
@@ -117,7 +117,7 @@ class ProcessCrash:
 
         Empty if the trace ends before the fault.
         """
-        end, tail = end_of_stream(self._stream), TraceTail()
+        end, tail = self._stream.tail(DECODED_BYTES), TraceTail()
         for rows in end.rows():
             tail.add_rows(rows)
         if not self._trace_reaches_crash(tail):

@@ -275,7 +275,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         self.report_call(call, frame.up, choice);
     }
 
-    /// Reports a call. `caller`: the stack whose newest frame is the caller.
+    /// Reports a call. The newest frame of the stack `caller` is the caller.
     fn report_call(&mut self, mut call: EndedCall, caller: Link, choice: u32) {
         let caller = self.frame_index(caller);
         if let Some(caller) = caller.and_then(|at| self.record_mut(at)) {

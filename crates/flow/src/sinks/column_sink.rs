@@ -24,7 +24,7 @@ pub struct RowBuffer<C> {
     pub(super) columns: C,
     /// Rows that have ended. For a format with an open row, that one is the next.
     pub(super) len: usize,
-    /// Decoding pauses when so many rows wait.
+    /// Makes decoding pause when `limit` rows wait.
     limit: usize,
     with_offsets: bool,
     /// Offset of the packet that is being decoded.
@@ -512,7 +512,7 @@ pub trait OrderedSink: Sink + Send {
 
     /// Returns an empty sink for the same results.
     fn new_empty_sink(&self) -> Self;
-    /// Decoding pauses when so many rows wait.
+    /// Makes decoding pause when `limit` rows wait.
     fn set_row_limit(&mut self, limit: usize);
     /// Returns whether there are no results to take.
     fn is_empty(&self) -> bool;

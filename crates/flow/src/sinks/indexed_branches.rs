@@ -27,7 +27,7 @@ impl IndexedBranchSink {
         }
     }
 
-    /// Decoding pauses when so many rows wait.
+    /// Makes decoding pause when `limit` rows wait.
     pub fn set_row_limit(&mut self, limit: usize) {
         self.branches.set_row_limit(limit);
     }

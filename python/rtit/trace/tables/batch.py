@@ -410,7 +410,7 @@ class Batch:
 class FunctionBatch(Batch):
     """Rows that can have columns of texts: `function` is an index in `functions`, the names,
     `module` in `modules`, the paths of the files of the functions as they were recorded, and `file`
-    in `files`, the source files. Consumers of Arrow have the texts, as `Table.columns` does.
+    in `files`, the source files. `Table.columns` and consumers of Arrow get the texts.
     """
 
     functions: Sequence[str] = ()

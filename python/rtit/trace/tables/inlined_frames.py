@@ -1,6 +1,6 @@
 """Inlined functions as nodes of a call tree.
 
-The tree of `StreamDecoder.call_tree` has physical functions, and the runs of instructions of each
+The tree of `ProcessCalls.tree` has physical functions, and the runs of instructions of each
 node. By the address of an instruction, DWARF has the inlined calls around it. A node gets a child
 for each inlined call in which it has instructions, or from which a function was called; the child
 takes these instructions and these calls. Only code of the function of a node is divided: not code
