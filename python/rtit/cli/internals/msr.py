@@ -47,8 +47,7 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit msr [options] REGISTER [VALUE...]"
     parser.description = (
-        "Explain the value of a PT control register (MSR). With --profile, check a write of this "
-        "value."
+        "Explain a value of a PT control register (MSR). --profile checks a write of this value."
     )
     parser.epilog = _EPILOG
     group = parser.add_argument_group()

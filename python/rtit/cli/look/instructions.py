@@ -48,7 +48,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--index",
         "FIRST-END",
         "Only the instructions from number FIRST up to, but not including, END of each thread; the "
-        "first instruction has number 0. 'rtit calls --durations' prints such numbers of calls",
+        "first instruction has number 0. 'rtit calls --durations' prints FIRST-END of each call",
     )
     options.add_common_reading_options(parser)
 

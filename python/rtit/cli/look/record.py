@@ -352,7 +352,7 @@ def _add_rare_options(parser: CommandParser) -> None:
         "trace unit can generate the packets again from this file",
     )
     group = parser.add_rare_group(
-        "With --backend perf (real time; not yet tested on PT hardware; see rtit doctor)"
+        "With --backend perf (needs PT hardware; not yet tested on it; see rtit doctor)"
     )
     group.add_argument(
         "-a", "--all-cpus", action="store_true", help="Record all CPUs while the program runs"

@@ -59,7 +59,7 @@ def add_arguments(parser: CommandParser) -> None:
         choices=("self", "total", "calls"),
         help="List the functions with three columns, sorted by the given column: the function's "
         "own instructions (self), the instructions including callees (total), and how often the "
-        "function was called (calls). The report then takes about three times as long",
+        "function was called (calls). With --sort, the report takes about three times as long",
     )
     options.add_flag_option(
         group,

@@ -62,8 +62,8 @@ def add_arguments(parser: CommandParser) -> None:
         fields, default = _FIELDS[command]
         help_text = (
             f"Comma-separated list of columns: {' '.join(fields)} (default: %(default)s). With "
-            "--json, each object has all fields, but index, function, file and line only if LIST "
-            "contains them. 'rtit help fields' explains the fields"
+            "--json, an object has index, function, file and line only if LIST contains them; it "
+            "always has all other fields. 'rtit help fields' explains the fields"
         )
         options.add_value_option(group, "--fields", "LIST", help_text, default=default)
     if command == "edges":

@@ -85,8 +85,8 @@ def add_arguments(parser: CommandParser) -> None:
         "--from",
         "A",
         "Count only from each execution of A up to the next execution of B (--to) in the same "
-        "thread. A and B are functions (NAME[@FILE]), whose first instruction counts, or addresses "
-        "of instructions (0x401136)",
+        "thread. A and B are addresses of instructions (0x401136) or functions (NAME[@FILE]). A "
+        "function stands for its first instruction",
         dest="region_start",
         default="",
     )
@@ -142,7 +142,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--fail-above",
         "N%",
         "Return exit code 1 if the number of instructions exceeds the baseline by more than N "
-        "percent; with --per test, if that of any test does",
+        "percent. With --per test, return exit code 1 if any test exceeds its own baseline",
         type=_parse_percentage,
     )
     group = parser.add_argument_group("History")

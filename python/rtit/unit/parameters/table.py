@@ -267,8 +267,8 @@ class Parameters:
     modeexec_interrupt_flag: Literal["event_en", "cpuid"] = _packets(
         "event_en",
         "33.4.2.8",
-        "The parameter determines bit 2 of MODE.Exec while EventEn is 0. With `event_en`, bit 2 "
-        "of MODE.Exec is 0. With `cpuid`, bit 2 of MODE.Exec is RFLAGS.IF if CPUID.(14H,0):EBX[7] "
+        "The parameter determines bit 2 of MODE.Exec while EventEn is 0. With `event_en`, the "
+        "bit is 0 then. With `cpuid`, bit 2 of MODE.Exec is RFLAGS.IF if CPUID.(14H,0):EBX[7] "
         "is 1, as in Table 33-26. While EventEn is 0, the trace unit sends no packet if only "
         "RFLAGS.IF changes.",
     )
@@ -382,9 +382,9 @@ class Parameters:
     failed_vmentry_packets: tuple[str, ...] = _system(
         ("CFE", "guest_pip", "host_pip"),
         "33.5.2.5",
-        "The packets that the trace unit sends for a VM entry that fails late (Table 33-54): CFE "
-        "with its FUP (`CFE`), the PIP of the guest (`guest_pip`), TSC, TMA and CBR (`trace_en`), "
-        "and the PIP of the host (`host_pip`).",
+        "If a VM entry fails late (Table 33-54), the trace unit can send these packets: CFE with "
+        "its FUP (`CFE`), the PIP of the guest (`guest_pip`), TSC, TMA and CBR (`trace_en`), and "
+        "the PIP of the host (`host_pip`). The parameter selects the packets that it sends.",
         _SubsetOf(FAILED_ENTRY_PACKETS),
     )
     vmx_abort_drop: Literal["tip", "none"] = _system(
@@ -396,8 +396,8 @@ class Parameters:
     rsm_with_lbr: Literal["suspend", "shutdown"] = _system(
         "suspend",
         "33.8.1, 33.2.9.3",
-        "A processor may be unable to use PT and LBR at the same time. If RSM enables both, this "
-        "processor suspends LBR (`suspend`) or shuts down (`shutdown`).",
+        "A processor may be unable to use PT and LBR at the same time. If RSM enables "
+        "both PT and LBR, this processor suspends LBR (`suspend`) or shuts down (`shutdown`).",
     )
     debug_enclave: Literal["traced", "opt_in"] = _system(
         "traced",
@@ -469,8 +469,8 @@ class Parameters:
         "threshold",
         "33.3.6.3, 33.3.8.2",
         "With `threshold`, a CYC precedes OVF only if CycThresh cycles have passed since the last "
-        "CYC. All other packets that a CYC can precede always follow the rule of `threshold`. "
-        "With `always`, a CYC always precedes OVF.",
+        "CYC. With `always`, a CYC always precedes OVF. The parameter does not change the rule for "
+        "CYC packets before other packets.",
     )
     ovf_psb: Literal["changed", "always", "never"] = _overflow(
         "changed",
@@ -550,8 +550,8 @@ class Parameters:
         "full",
         "33.7",
         "With `full`, the packets of user interrupts and UIRET contain the branch targets. With "
-        "`table`, the trace unit sends only the packets in rows 26 and 27 of Table 33-55. No "
-        "decoder can follow a trace with `table`.",
+        "`table`, the trace unit sends only the packets in rows 26 and 27 of Table 33-55, and no "
+        "decoder can follow the trace.",
     )
 
     def __post_init__(self) -> None:
