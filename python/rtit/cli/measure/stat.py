@@ -76,7 +76,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--function",
         "NAME[@FILE]",
         "Count only what this function and its callees execute. A recursive call is part of the "
-        "outermost call. Also show the least, the median and the most instructions of a call",
+        "outermost call. Also show the minimum, median and maximum of a call",
         dest="region_function",
         default="",
     )
@@ -156,8 +156,8 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--label",
         "NAME=VALUE",
-        "Store this label with the counts; may be repeated. Runs with different labels are "
-        "different series",
+        "Store this label with the counts; may be repeated. rtit compares only runs "
+        "with equal labels",
     )
     options.add_flag_option(
         group,

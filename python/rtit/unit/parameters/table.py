@@ -289,9 +289,10 @@ class Parameters:
         (),
         "33.4.2.17",
         "The trace unit inserts a PSB+ when the byte count reaches the threshold. The trace unit "
-        "also inserts a PSB+ at the events that this parameter names: setting TraceEn at any byte "
-        "count (`enable`), far transfers and events (`transfer`), MOV CR3 (`mov_cr3`), waking "
-        "from a C-state, TM1, TM2 or STPCLK# (`wake`), or a change of frequency (`frequency`).",
+        "also inserts a PSB+ at the events that this parameter names, at any byte count: when "
+        "software sets TraceEn (`enable`), at far transfers and events (`transfer`), at MOV CR3 "
+        "(`mov_cr3`), when the processor wakes from a C-state, TM1, TM2 or STPCLK# (`wake`), and "
+        "when the frequency changes (`frequency`).",
         _SubsetOf(PSB_EVENTS),
     )
     psb_plus_order: tuple[str, ...] = _psb(
@@ -342,9 +343,9 @@ class Parameters:
     pmi_skid: int = _output(
         0,
         "33.2.7.2",
-        "When a region with a PMI is full, the trace unit first writes the given number of "
-        "further bytes, and then signals the PMI. If another PMI becomes due before the trace "
-        "unit signals the first PMI, the trace unit signals only one PMI.",
+        "When an output region that requests a PMI (INT=1) is full, the trace unit first writes "
+        "the given number of further bytes, and then signals the PMI. If another PMI becomes due "
+        "before the trace unit signals the first PMI, the trace unit signals only one PMI.",
         _IntegerRange(0, _MAX),
     )
     topa_pmi_margin: int = _output(
