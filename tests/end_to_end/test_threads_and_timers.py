@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,18 @@ def test_waiting_thread_has_few_time_packets(case: Case, tmp_path: Path) -> None
             # There is an MTC every 320 instructions; the first thread executes six an iteration.
             assert packets.count("MTC") < 6 * int(case.arguments[1]) // 320 // 2
             assert packets.count("TSC") > 1
+
+
+def test_atomic_instructions_order_the_clocks_of_threads(tmp_path: Path) -> None:
+    argv = Case("relay", "qemu").argv
+    data = tmp_path / "perf.data"
+    event = "intel_pt/cyc=1,mtc_period=3,noretcomp/u"
+    command = [*RTIT, "record", "-q", "--backend", "qemu", "-e", event, "-o", str(data), "--"]
+    subprocess.run([*command, *argv], check=True)
+    with Trace(data) as trace:
+        turns = [call for call in trace.calls().rows() if call.function == "take_turn"]
+    turns.sort(key=lambda call: call.begin_time)
+    assert len(turns) == 20
+    for before, after in pairwise(turns):
+        assert before.end_tid != after.end_tid
+        assert before.end_time <= after.begin_time

@@ -33,7 +33,7 @@ use crate::shared::shared_state::{
 use crate::thread::executed_path::ExecutedPathSource;
 use crate::thread::thread_state::RecordedThread;
 use crate::thread::translation_block::{
-    InstructionStep, TranslationBlock, SINGLE_INSTRUCTION, VSYSCALL,
+    InstructionStep, TranslationBlock, ORDERS_THREADS, SINGLE_INSTRUCTION, VSYSCALL,
 };
 
 extern "C" {
@@ -255,7 +255,11 @@ pub(crate) extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
             if block_ring::is_ring_open() && !shared.knows_block(&block) {
                 block_ring::close_ring(current_thread());
             }
+            let orders_threads = is_multithreaded() && block.has_atomic_instruction();
             let block = shared.register_block(block);
+            if orders_threads && !shared.config.counts_without_trace() {
+                block.add_mark_bits(ORDERS_THREADS);
+            }
             for (step, instruction) in block.steps.iter().zip(instructions) {
                 let with = std::ptr::from_ref(step).cast_mut().cast();
                 shared

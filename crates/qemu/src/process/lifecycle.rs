@@ -35,11 +35,13 @@ use crate::shared::shared_state::{
 use crate::shared::signal_frames::is_fault_signal;
 use crate::thread::executed_path::ExecutedPath;
 use crate::thread::thread_state::{
-    RecordedThread, StateKeptOverExec, ThreadOptions, WindowPosition, ATTEND_EDGE, ATTEND_STOP,
-    ATTEND_SWITCH, MODE_CLAIMED, MODE_ENDED, MODE_KERNEL, MODE_PARKED, MODE_USER, NEVER_TRACED,
+    RecordedThread, StateKeptOverExec, ThreadOptions, WindowPosition, ATTEND_CLOCK, ATTEND_EDGE,
+    ATTEND_STOP, ATTEND_SWITCH, MODE_CLAIMED, MODE_ENDED, MODE_KERNEL, MODE_PARKED, MODE_USER,
+    NEVER_TRACED,
 };
 use crate::thread::translation_block::{
-    TranslationBlock, HANDLER_ENTRY, IN_VSYSCALL, SINGLE_INSTRUCTION, WINDOW_START, WINDOW_STOP,
+    TranslationBlock, HANDLER_ENTRY, IN_VSYSCALL, ORDERS_THREADS, SINGLE_INSTRUCTION, WINDOW_START,
+    WINDOW_STOP,
 };
 use crate::thread_events::{self, run_periodic_check, REFUSED_INSTRUCTION};
 
@@ -313,6 +315,15 @@ fn handle_attention(thread: &mut RecordedThread, block: &'static TranslationBloc
     let attention = thread.attention.load(Ordering::Relaxed);
     if attention & ATTEND_STOP != 0 {
         park_thread(thread, start);
+    }
+    if attention & ATTEND_CLOCK != 0 {
+        thread.attention.fetch_and(!ATTEND_CLOCK, Ordering::AcqRel);
+        thread.raise_clock(shared_state().clock.latest_clock());
+    }
+    if block.has_mark(ORDERS_THREADS) {
+        let clock = thread.clock_in_instructions();
+        shared_state().clock.publish_clock(clock);
+        thread.attention.fetch_or(ATTEND_CLOCK, Ordering::AcqRel);
     }
     if attention & ATTEND_SWITCH != 0 && !begins {
         thread.attention.fetch_and(!ATTEND_SWITCH, Ordering::AcqRel);

@@ -21,6 +21,8 @@ pub(crate) const ATTEND_SWITCH: u32 = 1;
 pub(crate) const ATTEND_STOP: u32 = 2;
 /// `RecordedThread::attention`: the phase of the recording window has changed, or is about to.
 pub(crate) const ATTEND_EDGE: u32 = 4;
+/// `RecordedThread::attention`: the last block may have waited for another thread; raise the clock.
+pub(crate) const ATTEND_CLOCK: u32 = 8;
 
 /// `RecordedThread::mode`: in user code.
 pub(crate) const MODE_USER: u32 = 0;
@@ -163,7 +165,7 @@ impl RecordedThread {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// Raises the clock to at least `clock`: the thread has waited in the kernel until then.
+    /// Raises the clock to at least `clock`: the thread has waited for other threads until then.
     pub(crate) fn raise_clock(&mut self, clock: u64) {
         let was = self.clock_in_instructions();
         let now = was.max(clock);

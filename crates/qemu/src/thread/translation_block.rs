@@ -46,6 +46,8 @@ pub(crate) const WINDOW_STOP: u8 = 8;
 pub(crate) const IN_VSYSCALL: u8 = 2;
 /// `TranslationBlock::marks`: one instruction, which may be the rest of an interrupted block.
 pub(crate) const SINGLE_INSTRUCTION: u8 = 16;
+/// `TranslationBlock::marks`: an atomic instruction, which may order the threads of the process.
+pub(crate) const ORDERS_THREADS: u8 = 32;
 
 /// An address at which no block starts.
 const NO_ADDRESS: u64 = u64::MAX;
@@ -298,6 +300,14 @@ impl TranslationBlock {
             .map(|index| index as u32)
     }
 
+    /// Returns whether an instruction has a LOCK prefix or is an XCHG with memory.
+    pub(crate) fn has_atomic_instruction(&self) -> bool {
+        let starts = self.offsets.iter().map(|&offset| usize::from(offset));
+        starts
+            .filter_map(|start| self.code.get(start..))
+            .any(is_atomic)
+    }
+
     /// Returns the offset of an instruction from `start`.
     pub(crate) fn instruction_offset(&self, index: u32) -> u64 {
         self.offsets.get(index as usize).map_or(0, |&at| at.into())
@@ -332,6 +342,18 @@ impl TranslationBlock {
                 false
             }
         }
+    }
+}
+
+/// Returns whether the code begins with an instruction that has a LOCK prefix, or with an XCHG with memory.
+fn is_atomic(code: &[u8]) -> bool {
+    let mut rest = code.iter().copied().skip_while(
+        |&byte| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f),
+    );
+    match rest.next() {
+        Some(0xf0) => true,
+        Some(0x86 | 0x87) => rest.next().is_some_and(|modrm| modrm < 0xc0),
+        _ => false,
     }
 }
 
@@ -421,6 +443,23 @@ mod tests {
                 && block.may_continue_at(0x1007)
                 && !block.may_continue_at(0x1000)
         );
+    }
+
+    #[test]
+    fn block_knows_its_atomic_instructions() {
+        let cases: [(&[u8], bool); 7] = [
+            (&[0xf0, 0x48, 0x0f, 0xb1, 0x0f], true), // lock cmpxchg [rdi], rcx
+            (&[0x66, 0xf0, 0xff, 0x07], true),       // lock inc word [rdi]
+            (&[0x48, 0x87, 0x07], true),             // xchg [rdi], rax
+            (&[0x86, 0x07], true),                   // xchg [rdi], al
+            (&[0x48, 0x87, 0xc7], false),            // xchg rdi, rax
+            (&[0x48, 0x89, 0x07], false),            // mov [rdi], rax
+            (&[0xb8, 0xf0, 0x87, 0x07, 0x00], false), // mov eax, 0x787f0
+        ];
+        for (code, expected) in cases {
+            let block = TranslationBlock::new(0x1000, &[code.len()], code, false);
+            assert_eq!(block.has_atomic_instruction(), expected, "{code:02x?}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 """A recording under QEMU: qemu-x86_64 runs the program; its plugin has a trace unit per thread.
 
 The plugin sends packets and sideband as messages over a socket: a record as in
-`rtit.capture.events`, then its data. Each thread has its own clock. At the thread's start, and when
-a system call returns, the clock is raised to the latest clock that any thread has published.
+`rtit.capture.events`, then its data. Each thread has its own clock. At the thread's start, when a
+system call returns, and after an atomic instruction, the clock is raised to the latest clock that
+any thread has published.
 """
 
 from __future__ import annotations

@@ -183,8 +183,8 @@ _DEFAULT_SNAPSHOT = "4M"  # as perf's for root
 _EPILOG = """rtit record returns the exit code of the program. Only --backend perf records real
 time. The other back ends model time: each instruction takes 1 ns, unless --cpi or --core-clock
 changes this duration. With --backend ptrace all threads share one clock. With --backend qemu each
-thread has its own clock. At each system call, rtit sets the clock of the calling thread to the
-latest time of any thread.
+thread has its own clock, which system calls and atomic instructions raise to the time of the
+other threads.
 
 Examples:
   rtit record -- ls -l
