@@ -68,7 +68,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     group = parser.add_argument_group("Check a write")
     options.add_value_option(
-        group, "--profile", "NAME", "Check whether this processor accepts the value"
+        group, "--profile", "NAME", "Check whether the processor NAME accepts the value"
     )
     options.add_value_option(
         group,

@@ -52,7 +52,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     group = parser.add_argument_group("Processor")
     options.add_value_option(
-        group, "--profile", "NAME", "Run the scenarios on a model of this processor"
+        group, "--profile", "NAME", "Run the scenarios on a model of the processor NAME"
     )
     options.add_list_option(
         group,
