@@ -12,7 +12,13 @@ author = "rtit developers"
 copyright = author  # noqa: A001 - Sphinx reads this name
 version = release = rtit.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "command_help", "plain_docstrings"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "command_help",
+    "plain_docstrings",
+    "scenario_gallery",
+]
 myst_enable_extensions = ["deflist", "colon_fence"]
 myst_heading_anchors = 3
 

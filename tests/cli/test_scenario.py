@@ -11,6 +11,7 @@ import pytest
 from rtit.cli.internals import scenario
 from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
+from support.unit_pages import UnitPage
 
 # Table 33-55 rows 4 and 13; the FUP's address and a packet too many are wrong on purpose.
 WRONG_SCENARIO = """# A jump and a fault.
@@ -133,6 +134,32 @@ def test_profile_and_parameter_options_change_the_packets(
     assert run_scenario("ip_linear") == 0
     assert run_scenario("ip_linear", "--profile", "broadwell") == 1
     assert run_scenario("table_33_55_row_04_indirect", "--profile", "skylake") == 0
+
+
+def test_html_option_writes_a_page_with_the_printed_packets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.html"
+    assert run_scenario("--html", str(out), "cr3_filter", "--json") == 0
+    events = json.loads(capsys.readouterr().out)["scenarios"][0]["events"]
+    rows = UnitPage(out.read_text()).rows
+    assert [row.event for row in rows] == [f"{each['line']}{each['event']}" for each in events]
+    printed = [[text.strip() for text in row.packets] for row in rows]
+    assert printed == [each["packets"] for each in events]
+
+
+def test_page_of_a_scenario_that_cannot_go_on_shows_the_events_before(tmp_path: Path) -> None:
+    late, out = tmp_path / "late.scenario", tmp_path / "out.html"
+    late.write_text("ctl User BranchEn\nenable 0x1000\n    ...\nrsm\n")
+    assert run_scenario("-q", "--html", str(out), str(late)) == 1
+    page = UnitPage(out.read_text())
+    assert [row.event for row in page.rows] == ["2enable 0x1000"]
+    assert "rsm: RSM is executed, but no SMI has saved a state" in page.text
+
+
+def test_html_option_takes_one_scenario() -> None:
+    error = usage_error("--html", "out.html", "cr3_filter", "table_33_10_begin")
+    assert error == "--html writes one scenario: give only one FILE"
 
 
 def test_raw_option_writes_the_packets(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from rtit.scenario.model import (
     ScenarioEvent,
 )
 from rtit.scenario.parser import load, parse
-from rtit.scenario.runner import ScenarioResult, ScenarioStep, run, run_steps
+from rtit.scenario.runner import ScenarioResult, run, run_steps
+from rtit.scenario.step import ScenarioStep, UnitStatus
 
 __all__ = [
     "LIBRARY",
@@ -30,6 +31,7 @@ __all__ = [
     "ScenarioEvent",
     "ScenarioResult",
     "ScenarioStep",
+    "UnitStatus",
     "find_scenario",
     "load",
     "parse",

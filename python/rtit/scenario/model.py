@@ -23,10 +23,14 @@ from rtit.unit.time_model import TimeModel
 
 @dataclass(frozen=True, slots=True)
 class PacketLine:
-    """A packet, or `#GP`, `#UD`, `shutdown`."""
+    """A packet, or `#GP`, `#UD`, `shutdown`, or `=` with bytes.
+
+    `packet` is the packet, if it was produced rather than expected; comparisons ignore it.
+    """
 
     name: str
     values: tuple[int | str, ...] = ()
+    packet: Packet | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +134,13 @@ class PacketLineReader:
         if packet.name == "MODE.Exec":
             bits = fields["csl"], fields["csd"]
             flag: tuple[str, ...] = ("IF",) if fields["iflag"] else ()
-            return PacketLine(packet.name, (_WIDTHS.get(bits, 0), *flag))
+            return PacketLine(packet.name, (_WIDTHS.get(bits, 0), *flag), packet)
         if packet.name in IP_PACKETS:
             if fields["ip_bytes"] == 0:
-                return PacketLine(packet.name)
+                return PacketLine(packet.name, (), packet)
             self.last_ip = self._decompress_ip(fields["ip_bytes"], fields["payload"])
-            return PacketLine(packet.name, (self.last_ip,))
-        return PacketLine(packet.name, tuple(fields.values()))
+            return PacketLine(packet.name, (self.last_ip,), packet)
+        return PacketLine(packet.name, tuple(fields.values()), packet)
 
     def _decompress_ip(self, ip_bytes: int, payload: int) -> int:
         if ip_bytes == 3:

@@ -11,7 +11,7 @@ from typing import Any
 from rtit.scenario.catalogue import SECTION_TITLES, chapter_section_sort_key
 from rtit.scenario.model import REST, Scenario, format_line
 from rtit.scenario.parser import FORMAT
-from rtit.scenario.runner import ScenarioStep
+from rtit.scenario.step import ScenarioStep
 from rtit.scenario.vocabulary import arch_fields, event_signatures
 
 _MAX_WIDTH = 56

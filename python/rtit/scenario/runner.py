@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
-from itertools import groupby, takewhile
-from typing import Any, Literal
+from typing import Any
 
 from rtit.errors import GeneralProtection, RtitError, ScenarioError, UndefinedOpcode, UsageError
 from rtit.processor import Processor
@@ -20,9 +18,9 @@ from rtit.scenario.model import (
     PacketLineReader,
     Scenario,
     ScenarioEvent,
-    format_line,
 )
 from rtit.scenario.parser import load
+from rtit.scenario.step import ScenarioStep, UnitStatus
 from rtit.scenario.vocabulary import (
     OPERATION_TIMES,
     TRACE_UNIT_EVENTS,
@@ -103,7 +101,21 @@ class ScenarioMachine:
         lines = self._reader.read_complete_packets(raw)
         if not self.cpu.unit.registers.trace_en:
             self._reader.drop_incomplete_packet()
-        return ScenarioStep(event, (*lines, *ends), raw, wrong)
+        return ScenarioStep(event, (*lines, *ends), raw, self._unit_status(), wrong)
+
+    def _unit_status(self) -> UnitStatus:
+        state, registers = self.cpu.unit.state, self.cpu.unit.registers
+        return UnitStatus(
+            trace_en=registers.trace_en,
+            trigger_en=state.trigger_en,
+            context_en=state.context_en,
+            filter_en=state.filter_en,
+            branch_en=bool(registers.ctl & CTL["BranchEn"].mask),
+            packet_en=state.packet_en,
+            overflow=state.overflow is not None,
+            stopped=state.stopped,
+            error=state.error and state.cycle >= state.error_visible_at,
+        )
 
     def _can_execute(self, name: str) -> None:
         """Raise IllegalEvent for an event that executes while the processor does not run.
@@ -223,63 +235,6 @@ def _format_number(value: object) -> str:
     return f"{value:#x}" if type(value) is int else str(value)
 
 
-_MAX_COMPARED = 1 << 20
-"""Two lists with more pairs of packets are compared only up to the first difference."""
-
-LineMark = Literal["same", "missing", "extra", "more"]
-"""A packet as expected, a missing packet, an unexpected packet, a packet that `...` covers."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScenarioStep:
-    """An event that has run. `wrong` describes values that differ from those expected, or is ""."""
-
-    event: ScenarioEvent
-    lines: tuple[PacketLine, ...]
-    raw: bytes
-    wrong: str = ""
-
-    @property
-    def as_expected(self) -> bool:
-        """Whether the packets and values are those expected."""
-        if self.wrong:
-            return False
-        expected = self.event.expected
-        if expected.raw is not None:
-            return self.raw == expected.raw
-        if expected.open_end:
-            return self.lines[: len(expected.lines)] == expected.lines
-        return self.lines == expected.lines
-
-    def marked_packet_lines(self) -> Iterator[tuple[LineMark, str]]:
-        """Return the packets, and those that were expected instead; PADs in a row as one line."""
-        for (mark, text), same in groupby(self._mark_differing_lines()):
-            count = len(list(same))
-            if text == "PAD" and count > 1:
-                yield mark, f"PAD * {count}"
-            else:
-                yield from [(mark, text)] * count
-
-    def _mark_differing_lines(self) -> Iterator[tuple[LineMark, str]]:
-        expected = self.event.expected
-        if expected.raw is not None:
-            same = self.raw == expected.raw
-            for line in self.lines:
-                yield ("same" if same else "extra"), format_line(line)
-            if not same:
-                yield "extra", f"= {self.raw.hex(' ')}"
-                yield "missing", f"= {expected.raw.hex(' ')}"
-            return
-        for kind, low, high, first, last in _diff_lines(expected.lines, self.lines):
-            if kind == "equal":
-                yield from (("same", format_line(line)) for line in self.lines[first:last])
-                continue
-            yield from (("missing", format_line(line)) for line in expected.lines[low:high])
-            rest = expected.open_end and low == len(expected.lines)
-            mark: LineMark = "more" if rest else "extra"
-            yield from ((mark, format_line(line)) for line in self.lines[first:last])
-
-
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
     """A scenario that has run to its end."""
@@ -303,6 +258,11 @@ class ScenarioResult:
         return "\n".join(
             _describe_difference(self.scenario, step) for step in self.steps if not step.as_expected
         )
+
+    def _repr_html_(self) -> str:
+        from rtit.scenario.html import scenario_fragment
+
+        return scenario_fragment(self.scenario, self.steps)
 
 
 def run(
@@ -350,21 +310,6 @@ def with_settings(
             raise UsageError(str(error)) from None
         changed = replace(changed, parameters=replace(scenario.parameters, **values))
     return changed
-
-
-def _diff_lines(
-    wanted: tuple[PacketLine, ...], found: tuple[PacketLine, ...]
-) -> Iterable[tuple[str, int, int, int, int]]:
-    """Return the opcodes (as of SequenceMatcher) that turn the expected lines into the actual ones.
-
-    Very long lists have one opcode from the first difference on.
-    """
-    if len(wanted) * len(found) <= _MAX_COMPARED:
-        return SequenceMatcher(None, wanted, found, autojunk=False).get_opcodes()
-    both = zip(wanted, found, strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
-    rest = "replace", same, len(wanted), same, len(found)
-    return [("equal", 0, same, 0, same), rest]
 
 
 def _describe_difference(scenario: Scenario, step: ScenarioStep) -> str:

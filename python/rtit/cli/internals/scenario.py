@@ -12,13 +12,14 @@ from rtit.cli.parser import CommandParser
 from rtit.errors import ScenarioError, UsageError
 
 if TYPE_CHECKING:
-    from rtit.scenario import Scenario
+    from rtit.scenario import Scenario, ScenarioStep
 
 _EPILOG = """Examples:
   rtit scenario --list
   rtit scenario table_33_10_begin
   rtit scenario table_33_10_begin --set tnt_form=long --profile skylake
   rtit scenario my.scenario --raw trace.pt && rtit packets --raw trace.pt
+  rtit scenario table_33_10_begin --html begin.html
 
 Exit codes: 0 if all packets are as expected, 1 if packets differ or a file is not a scenario, 2 for
 an invalid command line.
@@ -50,6 +51,13 @@ def add_arguments(parser: CommandParser) -> None:
         "FILE",
         "Write the packets of the scenario to FILE, as raw PT (only with one scenario)",
     )
+    options.add_value_option(
+        group,
+        "--html",
+        "FILE",
+        "Write a web page to FILE, with the events, the enables over time, and the bits of each "
+        "packet (only with one scenario)",
+    )
     group = parser.add_argument_group("Processor")
     options.add_value_option(
         group, "--profile", "NAME", "Run the scenarios on a model of the processor NAME"
@@ -79,8 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if not paths:
         raise UsageError("no scenario given", hint="rtit scenario --list shows the names")
-    if arguments.raw and (arguments.list or len(paths) > 1):
-        raise UsageError("--raw writes the packets of one scenario: give only one FILE")
+    for option in ("raw", "html"):
+        if getattr(arguments, option) and (arguments.list or len(paths) > 1):
+            raise UsageError(f"--{option} writes one scenario: give only one FILE")
     return (
         _print_scenario_titles(paths, arguments)
         if arguments.list
@@ -146,13 +155,18 @@ def _run_scenarios(paths: list[Path], arguments: argparse.Namespace) -> int:
             refused += 1
             continue
         changed = with_settings(scenario, profile=arguments.profile, parameters=parameters)
-        document, raw = _run_one_scenario(changed, arguments)
+        document, steps = _run_one_scenario(changed, arguments)
         documents.append(document)
         refused += "error" in document
         different += not document["as_expected"] and "error" not in document
         if arguments.raw:
             with output.atomic_file(arguments.raw) as file:
-                file.write(raw)
+                file.writelines(step.raw for step in steps)
+        if arguments.html:
+            from rtit.scenario.html import scenario_page
+
+            with output.atomic_file(arguments.html) as file:
+                file.writelines(scenario_page(changed, steps, error=document.get("error", "")))
     if arguments.json:
         as_expected = not (different or refused)
         output.write_json({"scenarios": documents, "as_expected": as_expected}, indent=2)
@@ -163,9 +177,9 @@ def _run_scenarios(paths: list[Path], arguments: argparse.Namespace) -> int:
 
 def _run_one_scenario(
     scenario: Scenario, arguments: argparse.Namespace
-) -> tuple[dict[str, Any], bytes]:
-    """Run a scenario, and print it unless --json; return its JSON value and its bytes."""
-    from rtit.scenario import ScenarioStep, run_steps
+) -> tuple[dict[str, Any], list[ScenarioStep]]:
+    """Run a scenario, and print it unless --json; return its JSON value and its steps."""
+    from rtit.scenario import run_steps
     from rtit.scenario.report import (
         event_column_width,
         format_step,
@@ -201,7 +215,7 @@ def _run_one_scenario(
             output.print_line(f"DIFFERENT: {wrong} of {len(done)} events")
         elif "error" not in document:
             output.print_line(f"as expected: {len(done)} events, {packets} packets")
-    return document, b"".join(step.raw for step in done)
+    return document, done
 
 
 def _print_totals(total: int, different: int, refused: int) -> None:
