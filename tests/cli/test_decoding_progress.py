@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from rtit.cli.progress import StatusLine, show_progress
+from rtit.cli.main import main
+from rtit.cli.progress import StatusLine, describe_share, show_progress
 from rtit.image import Image
 from rtit.trace import Settings, Stream
+from support.recordings import Recorder
 from support.streams import ChunkedBytes
 
 PACKETS = bytes(range(200)) * 1000
@@ -61,7 +64,8 @@ def test_progress_line_counts_each_byte_once(
         for stream in pair:
             stream.read()
     assert lines[0].startswith("rtit report: ")
-    assert lines[0].endswith(" of 400,000 bytes of PT, 2 s")
+    # 65,536 bytes of 400,000 in each second since the first
+    assert lines[0] == "rtit report: 33% of 400,000 bytes of PT, 0.1 MB/s, 0:00:04 left"
     shares = [int(line.split()[2].rstrip("%")) for line in lines]
     assert shares == sorted(shares)
     assert len(shares) > 4
@@ -109,6 +113,47 @@ def test_no_progress_line_in_a_file(
     with show_progress("report", pair := two_streams(), prints=False):
         pair[0].read()
     assert file.getvalue() == ""
+
+
+def test_no_progress_line_in_continuous_integration(
+    ticking_clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = replace_stderr(monkeypatch, Terminal())
+    monkeypatch.setenv("CI", "true")
+    with show_progress("report", pair := two_streams(), prints=False):
+        pair[0].read()
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "seconds", "shown"),
+    [
+        (1_000_000, 4_000_000, 10, "25% of 4,000,000 bytes of PT, 0.1 MB/s, 0:00:30 left"),
+        (10**9, 10**12, 20, "0% of 1,000,000,000,000 bytes of PT, 50.0 MB/s, 5:33:00 left"),
+        (9_000_000, 0, 4.5, "9,000,000 bytes of PT, 2.0 MB/s"),
+    ],
+    ids=["share", "hours", "unknown size"],
+)
+def test_time_left_is_what_the_rate_so_far_needs(
+    count: int, total: int, seconds: float, shown: str
+) -> None:
+    assert describe_share(count, total, seconds) == shown
+
+
+@pytest.mark.parametrize("command", ["report", "calls", "timeline", "lint", "convert", "coverage"])
+def test_command_shows_its_progress_on_a_terminal(
+    command: str, record: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {
+        "timeline": ["-o", str(tmp_path / "out")],
+        "convert": ["--split", str(tmp_path / "parts")],
+    }
+    monkeypatch.setattr("rtit.cli.progress._QUIET_SECONDS", 0)
+    terminal = replace_stderr(monkeypatch, Terminal())
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO()))
+    assert main([command, str(record(["/bin/true"]).data), *options.get(command, [])]) == 0
+    assert shown_lines(terminal.getvalue())[0].startswith(f"rtit {command}: ")
+    assert terminal.getvalue().endswith("\r\x1b[K")
 
 
 def test_status_line_waits_two_seconds_and_limits_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,27 +15,29 @@ from rtit.capture.session import STOPPED_BY_FULL_DISK, RecordingTotals
 from rtit.cli.look.record import RecordingProgress
 
 
-def test_progress_line_states_totals_and_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+class Terminal(io.StringIO):
+    """Standard error as a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_progress_line_on_a_terminal_states_totals_and_rate(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = iter([0.0, 1.0, 20.0])
     monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
-    stream = io.StringIO()
     progress = RecordingProgress(stream, BackendChoice("qemu", "as requested"))
     totals = RecordingTotals(clock=4_000_000, branches=500_000, pt_bytes=99_000)
     session: Any = SimpleNamespace(totals=totals, stopped=None)
     progress.show_if_due(cast(Any, session))
     assert stream.getvalue() == ""
     progress.show_if_due(cast(Any, session))
-    assert stream.getvalue() == (
-        "recording: 4,000,000 instructions, 500,000 branches, 99,000 bytes of PT, "
-        "200,000 instructions/s\n"
+    assert stream.getvalue() == stream.isatty() * (
+        "\r\x1b[Krecording: 4,000,000 instructions, 500,000 branches, 99,000 bytes of PT, "
+        "200,000 instructions/s"
     )
-
-
-class Terminal(io.StringIO):
-    """Standard error as a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def clock_in_steps_of_ten() -> Iterator[float]:

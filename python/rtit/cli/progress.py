@@ -1,7 +1,12 @@
-"""Progress on standard error: a line that is written over, and the share of PT that was read."""
+"""Progress on a terminal: a line on standard error that is written over, with rate, share and time
+left.
+
+The package `rich` would do the same, and add 40 ms to the start of each command.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,25 +17,23 @@ if TYPE_CHECKING:
     from rtit.trace import ByteSource, Stream
 
 _QUIET_SECONDS = 2.0
-_EVERY_TERMINAL = 0.5
-_EVERY_FILE = 10.0
+_INTERVAL_SECONDS = 0.5
 _STEP = 1 << 16
 
 
 class StatusLine:
     """A line that is written over on a terminal, and removed at the end.
 
-    Elsewhere it prints nothing, or with `also_files` a line now and then. Nothing is shown in the
-    first seconds.
+    Elsewhere, and in continuous integration (environment variable CI), it prints nothing. Nothing
+    is shown in the first seconds.
     """
 
-    def __init__(self, stream: TextIO, *, also_files: bool = False) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._terminal = stream.isatty()
-        self._on = self._terminal or also_files
+        self.is_on = stream.isatty() and not os.environ.get("CI")
         self._shown = False
         self._begin = self._now = time.monotonic()
-        self._next = self._begin + (_QUIET_SECONDS if self._terminal else _EVERY_FILE)
+        self._next = self._begin + _QUIET_SECONDS
 
     @property
     def elapsed_seconds(self) -> float:
@@ -39,19 +42,16 @@ class StatusLine:
 
     def is_due(self) -> bool:
         """Return whether it is time to `show` a text."""
-        if not self._on:
+        if not self.is_on:
             return False
         self._now = time.monotonic()
         return self._now >= self._next
 
     def show_text(self, text: str) -> None:
         """Show this text now."""
-        self._next = self._now + (_EVERY_TERMINAL if self._terminal else _EVERY_FILE)
-        if self._terminal:
-            self._stream.write(f"\r\x1b[K{text}")
-            self._shown = True
-        else:
-            self._stream.write(text + "\n")
+        self._next = self._now + _INTERVAL_SECONDS
+        self._stream.write(f"\r\x1b[K{text}")
+        self._shown = True
         self._stream.flush()
 
     def erase_text(self) -> None:
@@ -64,13 +64,13 @@ class StatusLine:
 
 @contextmanager
 def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> Iterator[None]:
-    """Show how much of these streams has been read, if standard error is a terminal.
+    """Show how much of these streams has been read, how fast, and the time left.
 
     `prints`: the command writes its output meanwhile; on a terminal that output shows progress
     itself, and no line is shown.
     """
     line = StatusLine(sys.stderr)
-    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
+    if not line.is_on or (prints and sys.stdout.isatty()):
         yield
         return
     total, count = sum(stream.size for stream in streams), 0
@@ -79,9 +79,7 @@ def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> I
         nonlocal count
         count += size
         if line.is_due():
-            share = count / total if total else 1
-            seconds = line.elapsed_seconds
-            line.show_text(f"rtit {command}: {share:.0%} of {total:,} bytes of PT, {seconds:.0f} s")
+            line.show_text(f"rtit {command}: {describe_share(count, total, line.elapsed_seconds)}")
 
     sources = [stream.source for stream in streams]
     for stream in streams:
@@ -92,6 +90,20 @@ def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> I
         for stream, source in zip(streams, sources, strict=True):
             stream.source = source
         line.erase_text()
+
+
+def describe_share(count: int, total: int, seconds: float) -> str:
+    """Return share, rate and time left after `count` of `total` bytes of PT in some seconds.
+
+    If `total` is less than `count`, it is unknown.
+    """
+    from datetime import timedelta
+
+    rate = count / seconds
+    if total < count:
+        return f"{count:,} bytes of PT, {rate / 1e6:.1f} MB/s"
+    left = timedelta(seconds=round((total - count) / rate))
+    return f"{count / total:.0%} of {total:,} bytes of PT, {rate / 1e6:.1f} MB/s, {left} left"
 
 
 class _ProgressSource:

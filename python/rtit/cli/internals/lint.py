@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,10 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
     raw = arguments.raw is not None
     with options.open_trace(arguments) as trace:
         period = arguments.psb_period or (None if raw else _psb_period(trace))
-        for stream in options.parse_selection(arguments).select_streams(trace.streams):
-            errata = options.stream_errata(stream) if chosen is None else chosen
-            title = None if raw else stream.title
-            show_findings(title, lint(stream.chunks(), psb_period=period, errata=errata))
+        streams = options.parse_selection(arguments).select_streams(trace.streams)
+        with show_progress("lint", streams, prints=True):
+            for stream in streams:
+                errata = options.stream_errata(stream) if chosen is None else chosen
+                title = None if raw else stream.title
+                show_findings(title, lint(stream.chunks(), psb_period=period, errata=errata))
         gaps = IncompleteReport("lint", trace).exit_code()
     return 1 if found else gaps
 

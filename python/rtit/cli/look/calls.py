@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
 from rtit.text_escaping import escape_control_characters, format_json
 
@@ -123,13 +124,15 @@ def run(arguments: argparse.Namespace) -> int:
         streams = trace.by_thread(where, always_split=True)
         gaps = IncompleteReport("calls", trace)
         if arguments.durations:
-            found = measure_calls(trace, arguments.called_function, where)
+            with show_progress("calls", streams, prints=False):
+                found = measure_calls(trace, arguments.called_function, where)
             # First, because a further decoding discards the gaps.
             code = gaps.print_all_gaps(streams)
             _note_equal_names(found.function, found.entries, trace)
             _print_durations(trace, where, found, arguments)
             return code
-        tree = trace.call_tree(where, inlines=arguments.inlines)
+        with show_progress("calls", streams, prints=False):
+            tree = trace.call_tree(where, inlines=arguments.inlines)
         if arguments.called_function is not None:
             function = find_called_function(tree, arguments.called_function, trace)
             _note_equal_names(function, entries_of_function(tree, function), trace)

@@ -44,7 +44,7 @@ class RecordingProgress:
         self._stream = stream
         self._choice = choice
         self._quiet = quiet
-        self._line = StatusLine(stream, also_files=True)
+        self._line = StatusLine(stream)
         self._large = _LARGE
         self._warned_of_disk = False
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,14 +104,16 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("uftrace reads a folder: give its name", hint="example: -o uftrace.data")
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
-        timeline = collect_calls(
-            trace,
-            where,
-            max_calls=arguments.max_calls,
-            min_length=arguments.min_length,
-            max_depth=_max_depth(arguments),
-            with_time=arguments.axis == "time",
-        )
+        streams = trace.by_thread(where, always_split=True)
+        with show_progress("timeline", streams, prints=False):
+            timeline = collect_calls(
+                trace,
+                where,
+                max_calls=arguments.max_calls,
+                min_length=arguments.min_length,
+                max_depth=_max_depth(arguments),
+                with_time=arguments.axis == "time",
+            )
         content = b""
         if arguments.view:
             content = b"".join(_format_file(arguments.format, timeline, trace))
@@ -121,7 +124,6 @@ def run(arguments: argparse.Namespace) -> int:
             output.write_file_or_stdout(arguments.output, parts)
         if timeline.note:
             output.print_error("timeline", timeline.note)
-        streams = trace.by_thread(where, always_split=True)
         code = IncompleteReport("timeline", trace).print_all_gaps(streams)
     if arguments.view:
         _show(content)

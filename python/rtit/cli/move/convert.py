@@ -14,6 +14,7 @@ from rtit.capture.output_files import create_private_file
 from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,11 +99,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.split is None or arguments.output is not None or arguments.maps is not None:
         raise UsageError("a recording needs --split DIR, and no -o or --maps")
     with options.open_trace(arguments) as trace:
-        _write_stream_files(
-            trace,
-            options.parse_selection(arguments).select_streams(trace.streams),
-            Path(arguments.split),
-        )
+        streams = options.parse_selection(arguments).select_streams(trace.streams)
+        with show_progress("convert", streams, prints=False):
+            _write_stream_files(trace, streams, Path(arguments.split))
         if trace.incomplete is not None:
             output.print_error("convert", f"{trace.path} is incomplete: {trace.incomplete}")
         return EXIT_CODE if trace.incomplete is not None else 0
