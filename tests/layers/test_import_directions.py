@@ -36,7 +36,7 @@ PYTHON_PARTS = {
     "sideband": "perfdata image",
     "trace": "sideband image perfdata packets _core",
     "views": "trace _core",
-    "testing": "capture counting diff profile trace",
+    "testing": "capture counting coverage diff profile trace",
     "gdb": "views trace image _core",
     "profile": "trace image x86 _core",
     "counting": "capture profile trace image _core",

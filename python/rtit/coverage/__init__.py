@@ -1,7 +1,8 @@
 """Code coverage of unmodified programs: lines, both outcomes of branches, functions, blocks.
 
-`coverage` adds up recordings; `source_files` maps counts to source lines by DWARF; `formats` has
-a module per format: text, HTML, lcov, Cobertura, drcov, AFL.
+`coverage` adds up recordings; `source_files` maps counts to source lines by DWARF; `by_test` has
+the code that each test ran; `formats` has a module per format: text, HTML, lcov, Cobertura, drcov,
+AFL.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""The pytest plugin: the fixture `rtit`, and the options `--rtit-update` and `--rtit-keep`."""
+"""The pytest plugin: the fixture `rtit`, and the options `--rtit-update`, `--rtit-keep` and
+`--rtit-coverage`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from rtit.testing.programs import Programs
 
 _DEFAULT_FOLDER = "rtit-kept"
+_COVERAGE_FOLDER = "rtit-coverage"
 _PROGRAMS = pytest.StashKey["Programs"]()
 
 
@@ -31,6 +35,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="keep what a failing test has recorded, with the programs, for rtit report, diff, gdb "
         f"(default: {_DEFAULT_FOLDER})",
     )
+    group.addoption(
+        "--rtit-coverage",
+        nargs="?",
+        const=_COVERAGE_FOLDER,
+        metavar="DIR",
+        help="record the programs of each test, and store what they ran, for rtit coverage "
+        f"--by-test; older files in DIR are removed (default: {_COVERAGE_FOLDER})",
+    )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Remove the coverage of an earlier session, once for all workers of pytest-xdist."""
+    folder = _coverage_folder(session.config)
+    if folder is not None and not hasattr(session.config, "workerinput"):
+        from rtit.coverage.by_test import coverage_files
+
+        for path in coverage_files(folder):
+            path.unlink()
+
+
+def _coverage_folder(config: pytest.Config) -> Path | None:
+    folder = config.getoption("rtit_coverage")
+    return None if folder is None else config.invocation_params.dir / folder
 
 
 @pytest.fixture
@@ -40,15 +67,18 @@ def rtit(request: pytest.FixtureRequest) -> Iterator[Programs]:
     from rtit.testing.programs import Programs
 
     node = request.node
+    folder = _coverage_folder(request.config)
     test = node.nodeid.partition("::")[2]
     programs = Programs(
         test,
         Baselines(node.path),
         update=request.config.getoption("rtit_update"),
-        keeps_recordings=request.config.getoption("rtit_keep") is not None,
+        keeps_recordings=request.config.getoption("rtit_keep") is not None or folder is not None,
     )
     node.stash[_PROGRAMS] = programs
     yield programs
+    if folder is not None:
+        programs.store_coverage(folder, node.nodeid)
     programs.close()
 
 

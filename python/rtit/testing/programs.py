@@ -161,6 +161,23 @@ class Programs:
                 lines.append(f"recording {number} is not kept: {error}")
         return lines
 
+    def store_coverage(self, folder: Path, test: str) -> None:
+        """Store what the recordings ran, for the test with this node id. Raises OSError."""
+        from rtit.coverage.by_test import coverage_of_test, write_coverage_of_test
+        from rtit.coverage.file_coverage import Coverage
+        from rtit.profile.builder import build_profile
+
+        found = Coverage()
+        for path in self._recordings:
+            try:
+                with Trace(path) as trace:
+                    found.add(build_profile(trace, trace.by_thread()), test)
+            except (RtitError, OSError) as error:
+                found.losses.append(f"{test}: {error}")
+                found.has_gaps = True
+        if self._recordings:
+            write_coverage_of_test(folder, coverage_of_test(test, found))
+
     def close(self) -> None:
         """Remove the recordings."""
         self._folder.cleanup()
