@@ -31,6 +31,7 @@ from rtit.errors import (
 TYPE_CHECKING = False  # the typing module alone would take longer to load than all of this
 if TYPE_CHECKING:
     from rtit import scenario
+    from rtit.annotation import annotate
     from rtit.capture.backends import record
     from rtit.capture.session import Recording
     from rtit.counting.counted_run import stat
@@ -66,6 +67,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "annotate",
     "assert_same_path",
     "decode",
     "lint",
@@ -81,6 +83,7 @@ _HOMES = {
     "Selection": "rtit.trace",
     "Start": "rtit.trace",
     "Trace": "rtit.trace",
+    "annotate": "rtit.annotation",
     "assert_same_path": "rtit.diff.diff_traces",
     "decode": "rtit.trace",
     "lint": "rtit.linter",

@@ -41,6 +41,7 @@ PYTHON_PARTS = {
     "profile": "trace image x86 _core",
     "counting": "capture profile trace image _core",
     "coverage": "profile trace image x86 _core",
+    "annotation": "profile trace image x86 _core",
     "diff": "profile trace image x86 _core",
     **dict.fromkeys(IMPORTABLE_BY_ALL, ""),
 }

@@ -6,6 +6,7 @@ Line tables are read in chunks, so that large files take bounded memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ _MAX_CHUNKS = 32
 """Chunks of a file that are read, of `MAX_LINES` each: 16 million rows."""
 _MIN_WINDOW_GAP = 64
 _MAX_WINDOWS = 1 << 10
+_MAX_SOURCE_BYTES = 1 << 24
+"""Bytes of the largest source file that is read."""
 _END_OF_ADDRESSES = (1 << 64) - 1
 
 
@@ -93,3 +96,14 @@ def address_windows(addresses: NDArray[np.uint64]) -> list[tuple[int, int]]:
         (low, min(high + 1, _END_OF_ADDRESSES))
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
     ]
+
+
+def read_source(path: str) -> list[str]:
+    """Return the lines of a source file; none if it is missing, unreadable or too large."""
+    try:
+        file = Path(path)
+        if not file.is_file() or file.stat().st_size > _MAX_SOURCE_BYTES:
+            return []
+        return file.read_text(encoding="utf-8", errors="replace").split("\n")
+    except (OSError, ValueError):
+        return []

@@ -8,7 +8,7 @@ executions of the two places. The second pass adds up the blocks in these ranges
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePath
@@ -36,6 +36,7 @@ from rtit.x86 import MAX_LENGTH, InstructionClass, decode
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rtit.image import Images
     from rtit.trace import Rows, Stream, Trace
 
     U64 = NDArray[np.uint64]
@@ -186,6 +187,27 @@ def _place_finder(
         address = int(text, 16)
         return lambda stream: [SelectedRange(address, address + 1)]
     ranges = SelectedRanges(Selection(functions=(text,)), trace.images)
+    find_function(trace.images, text, pids, option)
+
+    def ranges_of_stream(stream: Stream) -> list[SelectedRange]:
+        if not is_entry:
+            return ranges.in_processes(*stream.space_pids) or []
+        places = ranges.entries(text, stream.space_pids).values()
+        return [each for mapped in places for each in mapped]
+
+    return ranges_of_stream
+
+
+def find_function(
+    images: Images, text: str, pids: Iterable[int], option: str = "--function"
+) -> FunctionInFile:
+    """Return the function NAME or NAME@FILE of some processes.
+
+    Raises UsageError for an unknown name, with similar names, and for a name that several functions
+    have, with what distinguishes them. The errors begin with `option`.
+    """
+    pids = list(pids)
+    ranges = SelectedRanges(Selection(functions=(text,)), images)
     found = ranges.entries(text, pids)
     if not found:
         ranges.check_functions_exist(pids, option)
@@ -196,14 +218,7 @@ def _place_finder(
             f"{option} {text}: {len(found)} functions have this name",
             hint=f"give one of:  {'  '.join(choices[:8])}{'  ...' * (len(choices) > 8)}",
         )
-
-    def ranges_of_stream(stream: Stream) -> list[SelectedRange]:
-        if not is_entry:
-            return ranges.in_processes(*stream.space_pids) or []
-        places = ranges.entries(text, stream.space_pids).values()
-        return [each for mapped in places for each in mapped]
-
-    return ranges_of_stream
+    return next(iter(found))
 
 
 def _distinct_names(

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rtit.image.source_lines import read_source
 from rtit.text_escaping import escape_control_characters
 
 if TYPE_CHECKING:
     from rtit.coverage.source_coverage import SourceFile
 
-_MAX_SOURCE_BYTES = 1 << 24
-"""Bytes of the largest source file that is shown."""
 _MAX_EMPTY_LINES = 1 << 16
 """Consecutive lines without text and code that are shown; line numbers can be arbitrary."""
 _HEAD = """<!DOCTYPE html>
@@ -52,7 +50,7 @@ def html_report(sources: Sequence[SourceFile]) -> Iterator[str]:
 
 
 def _source_line_rows(source: SourceFile) -> Iterator[str]:
-    text = _read_source(source.path)
+    text = read_source(source.path)
     following = 1
     for number, count, branches in source.iterate_lines_with_branches():
         yield from _lines_without_code(text, following, number)
@@ -77,13 +75,3 @@ def _escaped_source_line(text: list[str], number: int) -> str:
         if number <= len(text)
         else ""
     )
-
-
-def _read_source(path: str) -> list[str]:
-    try:
-        file = Path(path)
-        if not file.is_file() or file.stat().st_size > _MAX_SOURCE_BYTES:
-            return []
-        return file.read_text(encoding="utf-8", errors="replace").split("\n")
-    except (OSError, ValueError):
-        return []
