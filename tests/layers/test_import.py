@@ -45,6 +45,7 @@ def test_package_rtit_has_only_its_public_names() -> None:
         "Start",
         "Trace",
         "__version__",
+        "annotate",
         "assert_same_path",
         "decode",
         "lint",
@@ -69,7 +70,7 @@ def test_version_equals_that_of_the_native_module() -> None:
 
 @pytest.mark.parametrize(
     "package",
-    ["coverage", "image", "perfdata", "registers", "sideband", "trace"],
+    ["annotation", "coverage", "image", "perfdata", "registers", "sideband", "trace"],
 )
 def test_packages_define_the_names_that_they_list(package: str) -> None:
     module = import_module(f"rtit.{package}")
