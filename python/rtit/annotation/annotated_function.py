@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtit.annotation.function_code import function_ranges, read_instructions
+from rtit.annotation.loop_iterations import iteration_bounds
 from rtit.annotation.loops import FoundLoop, find_loops
 from rtit.errors import UsageError
 from rtit.image.inlined_calls import Frame, InlinedCalls
@@ -139,17 +140,31 @@ class AnnotatedFunction:
     has_gaps: bool
 
 
-def annotate(trace: Trace, function: str, where: Selection | None = None) -> AnnotatedFunction:
+def annotate(
+    trace: Trace, function: str, where: Selection | None = None, *, loop_bounds: bool = False
+) -> AnnotatedFunction:
     """Return a function of a recording with the counts of the selected threads.
 
     `function` is NAME, NAME@FILE, or the address of an instruction in a process (0x401136); `where`
-    selects threads. Raises UsageError if no file has the function, if several functions have the
-    name, or if it is in no file; what decoding raises.
+    selects threads. `loop_bounds`: decode the threads a second time, in order, for the least and
+    the most iterations of each loop; without it they are known only if they follow from the totals.
+    Raises UsageError if no file has the function, if several functions have the name, or if no code
+    of the file ran; what decoding raises.
     """
-    streams = trace.by_thread(where)
+    streams = trace.by_thread(where, always_split=loop_bounds)
+    return annotate_streams(trace, streams, function, loop_bounds=loop_bounds)
+
+
+def annotate_streams(
+    trace: Trace, streams: Sequence[Stream], function: str, *, loop_bounds: bool = False
+) -> AnnotatedFunction:
+    """As `annotate`, for streams; with `loop_bounds` each of them must have one thread."""
     profile = build_profile(trace, streams)
     binary, found = _find_in_profile(trace.images, profile, function, streams)
-    return annotate_function(profile, binary, found)
+    annotator = _Annotator(profile, binary, found)
+    if loop_bounds:
+        annotator.decode_loop_bounds(trace.images, streams)
+    return annotator.annotated()
 
 
 def annotate_function(
@@ -206,6 +221,14 @@ class _Annotator:
         self._inlined = InlinedCalls(binary.symbols, self._offsets)
         self._counts = self._execution_counts()
         self._edges = self._edges_by_source()
+        self._loops = find_loops(self._code, self._indirect_targets())
+        self._loop_bounds: dict[int, tuple[int, int]] = {}
+
+    def decode_loop_bounds(self, images: Images, streams: Sequence[Stream]) -> None:
+        """Decode streams in order for the least and the most iterations of the loops."""
+        self._loop_bounds = iteration_bounds(
+            images, streams, self._binary.path, self._offsets.tolist(), self._loops
+        )
 
     def annotated(self) -> AnnotatedFunction:
         """Return the function."""
@@ -224,7 +247,7 @@ class _Annotator:
             self._profile.instructions,
             instructions,
             lines,
-            tuple(map(self._count_loop, find_loops(self._code, self._indirect_targets()))),
+            tuple(map(self._count_loop, self._loops)),
             tuple(self._notes(lines)),
             tuple(losses.describe_losses(unmapped=False)),
             losses.has_gaps,
@@ -414,8 +437,12 @@ class _Annotator:
         iterations = self._counts.get(loop.header, 0)
         continued = sum(self._count_of_continuing(each, loop.header) for each in loop.latches)
         entries = iterations - continued
-        # one entry, or one iteration of each, leaves no choice
-        only = iterations if entries == 1 else 1 if entries == iterations else None
+        bounds: tuple[int, int] | tuple[None, None] = None, None
+        if loop.header in self._loop_bounds:
+            bounds = self._loop_bounds[loop.header]
+        elif entries == 1 or 0 < entries == iterations:
+            # one entry, or one iteration of each
+            bounds = iterations // entries, iterations // entries
         return Loop(
             self._addresses[loop.header],
             tuple(sorted(map(self._addresses.__getitem__, loop.body))),
@@ -423,8 +450,7 @@ class _Annotator:
             loop.depth,
             entries,
             iterations,
-            only if entries else None,
-            only if entries else None,
+            *bounds,
         )
 
     def _count_of_continuing(self, source: int, target: int) -> int:

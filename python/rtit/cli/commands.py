@@ -44,6 +44,9 @@ GROUPS = {
             "Show which lines and branches ran (HTML, lcov, Cobertura, drcov, AFL)",
             "measure.coverage",
         ),
+        "annotate": Command(
+            "Show the source and machine code of a function with exact counts", "measure.annotate"
+        ),
         "profile": Command(
             "Write exact counts in the format of BOLT, AutoFDO, LLVM, pprof, callgrind or perf",
             "measure.profile",

@@ -23,6 +23,22 @@ def print_line(text: str = "", *, to: TextIO | None = None) -> None:
     stream.write(escape_control_characters(text, stream.encoding or "utf-8") + "\n")
 
 
+_COLOURS = {"hot": "31", "warm": "32", "source": "34", "note": "2", "title": "1"}
+"""Parameters of SGR, by style."""
+
+
+def print_styled_line(spans: Iterable[tuple[str, str]]) -> None:
+    """Print one line of (text, style) to standard output: with colours on a terminal, unless
+    NO_COLOR is set.
+    """
+    stream = sys.stdout
+    colours = _COLOURS if stream.isatty() and not os.environ.get("NO_COLOR") else {}
+    for text, style in spans:
+        shown = escape_control_characters(text, stream.encoding or "utf-8")
+        stream.write(f"\x1b[{colours[style]}m{shown}\x1b[m" if style in colours else shown)
+    stream.write("\n")
+
+
 def print_error(command: str, text: str, next_step: str = "") -> None:
     """Print `rtit COMMAND: text` to standard error, and the next step, if any, indented below."""
     name = f"rtit {command}" if command else "rtit"

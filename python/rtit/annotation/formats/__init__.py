@@ -1,0 +1,1 @@
+"""Annotated functions as text, HTML and JSON."""
