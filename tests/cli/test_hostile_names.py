@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -26,7 +27,7 @@ SHOWN = escape_control_characters(NAME)
 SOURCE = """
 int deepest(int n);
 __attribute__((noipa)) int PLACEHOLDER(int n) { return deepest(n) + 1; }
-__attribute__((noipa)) int deepest(int n) { return n * n; }
+__attribute__((noipa)) int deepest(int n) { return n * n; /* \x1b]0;x\x07\x7f </script> */ }
 int main(void) { int sum = 0; for (int i = 0; i < 100; i++) sum += PLACEHOLDER(i); return sum < 0; }
 """
 
@@ -52,7 +53,7 @@ def written(recording: ProfiledProgram, tmp_path: Path) -> Callable[..., bytes]:
 
     def run(command: str, *options: str) -> bytes:
         output = tmp_path / "output"
-        assert main([command, str(recording.data), *options, "-o", str(output)]) == 0
+        assert main([command, "-o", str(output), *options, str(recording.data)]) == 0
         return output.read_bytes()
 
     return run
@@ -70,11 +71,13 @@ def written(recording: ProfiledProgram, tmp_path: Path) -> Callable[..., bytes]:
         ["stat", "--per", "function"],
         ["profile", "--for", "callgrind"],
         ["coverage", "--format", "lcov"],
+        ["annotate", NAME],
+        ["annotate", "main"],
     ],
     ids=lambda words: " ".join(words[:3:2]),
 )
 def test_text_has_the_escaped_name(words: list[str], recording: ProfiledProgram) -> None:
-    command = [sys.executable, "-m", "rtit", words[0], str(recording.data), *words[1:]]
+    command = [sys.executable, "-m", "rtit", *words, str(recording.data)]
     ended = subprocess.run(command, capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr
     lines = (ended.stdout + ended.stderr).decode().split("\n")
@@ -110,6 +113,45 @@ def names_in(value: object) -> set[str]:
     if isinstance(value, list):
         return set().union(*map(names_in, value))
     return set()
+
+
+@pytest.mark.parametrize("function", [NAME, "main", "deepest"])
+def test_annotated_page_has_the_escaped_name_and_source(
+    function: str, written: Callable[..., bytes]
+) -> None:
+    page = written("annotate", "--html", function)
+    assert [*map(page.lower().count, (b"<script", b"</script"))] == [1, 1]
+    reader = TextOfPage()
+    reader.feed(page.decode())
+    texts = "".join(reader.texts)
+    assert (SHOWN in texts) == (function != "deepest")
+    assert all(each.isprintable() for each in texts.split("\n"))
+    if function == "deepest":
+        source = "return n * n; /* \\x1b]0;x\\x07\\x7f </script> */ }"
+        assert source in texts
+
+
+class TextOfPage(HTMLParser):
+    """Collects the text of a page, without the style sheet and the script."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem is None:
+            self.texts.append(data)
+
+
+def test_annotated_json_has_the_name_and_the_source(
+    recording: ProfiledProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["annotate", "main", str(recording.data), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert NAME in {each["target_name"] for each in found["instructions"]}
+    assert main(["annotate", "deepest", str(recording.data), "--json"]) == 0
+    [line] = json.loads(capsys.readouterr().out)["lines"]
+    assert "/* \x1b]0;x\x07\x7f </script> */" in line["text"]
 
 
 def test_flame_graph_has_the_escaped_name(written: Callable[..., bytes]) -> None:

@@ -16,50 +16,10 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.trace import Trace
-from support.callgrind import inclusive_by_function
+from support.callgrind import inclusive_by_function, read_costs, run_callgrind
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
-
-Costs = tuple[Counter[int], Counter[tuple[int, int]], Counter[tuple[int, int]]]
-
-
-def read(text: str) -> Costs:
-    """Read a callgrind file: counts of instructions, and calls between instructions with number and
-    inclusive cost.
-    """
-    own: Counter[int] = Counter()
-    calls: Counter[tuple[int, int]] = Counter()
-    inclusive: Counter[tuple[int, int]] = Counter()
-    called: int | None = None
-    jump = False
-    for line in text.splitlines():
-        words = line.split()
-        if line.startswith(("jump=", "jcnd=")):
-            jump = True
-        elif line.startswith("calls="):
-            called = int(words[1], 16)
-            count = int(words[0].partition("=")[2])
-        elif re.match("0x", line):
-            at = int(words[0], 16)
-            if called is not None:
-                calls[at, called] += count
-                inclusive[at, called] += int(words[2])
-            elif not jump:
-                own[at] += int(words[2])
-            called, jump = None, False
-    return own, calls, inclusive
-
-
-def run_callgrind(program: Path, folder: Path, *options: str) -> Path:
-    """Return the profile that callgrind writes."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        pytest.skip("valgrind is not installed")
-    profile = folder / "theirs"
-    words = ["--tool=callgrind", *options, f"--callgrind-out-file={profile}", str(program)]
-    subprocess.run([valgrind, *words], capture_output=True, check=False, timeout=300)
-    return profile
 
 
 @pytest.mark.parametrize("name", ["pointers", "recursion", "branch_next", "crash_late"])
@@ -70,8 +30,8 @@ def test_counts_equal_callgrind(
     ours = tmp_path / "ours"
     data = record([program(name)]).data
     assert main(["profile", str(data), "--for", "callgrind", "-o", str(ours)]) == 0
-    own, calls, inclusive = read(ours.read_text())
-    own_theirs, calls_theirs, inclusive_theirs = read(theirs.read_text())
+    own, calls, inclusive = read_costs(ours.read_text())
+    own_theirs, calls_theirs, inclusive_theirs = read_costs(theirs.read_text())
     # callgrind counts a block at its end, which the last block does not reach.
     with Trace(data) as trace:
         [stream] = trace.streams
