@@ -43,7 +43,7 @@ def counted(
     return SelfCountingProgram(data, {name: [*map(int, words)] for name, *words in rows})
 
 
-@pytest.mark.parametrize("name", ["search", "walk", "find_pairs"])
+@pytest.mark.parametrize("name", ["search", "walk", "find_pairs", "countdown"])
 def test_innermost_loop_has_the_iterations_that_the_program_counted(
     name: str, counted: SelfCountingProgram
 ) -> None:
@@ -51,6 +51,7 @@ def test_innermost_loop_has_the_iterations_that_the_program_counted(
     loop = max(loops, key=lambda each: each.depth)
     entries, iterations, least, most = counted.printed[name]
     assert [loop.entries, loop.iterations, loop.least, loop.most] == counted.printed[name]
+    assert counted.annotate(name).calls == (1 if name == "find_pairs" else entries)
     assert loop.mean == iterations / entries
     assert least < loop.mean < most
     assert len(loops) == loop.depth == (2 if name == "find_pairs" else 1)

@@ -5,7 +5,8 @@
 
 struct loop { long entries, iterations, least, most; };
 
-static struct loop searches = {.least = 1000}, walks = {.least = 1000}, pairs = {.least = 1000};
+static struct loop searches = {.least = 1000}, walks = {.least = 1000}, pairs = {.least = 1000},
+    countdowns = {.least = 1000};
 static long thirds, others, doubled, squared, negated, cases[6];
 static int numbers[100];
 
@@ -85,6 +86,24 @@ PLAIN int jump(int n) {
     }
 }
 
+/* Begins with its loop, and calls itself in the loop. */
+void countdown(int n);
+__asm__(".type countdown, @function\n"
+        "countdown: dec %edi; jle 1f\n"
+        "push %rdi; dec %edi; call countdown; pop %rdi; jmp countdown\n"
+        "1: ret\n"
+        ".size countdown, . - countdown\n");
+
+/* Counts the iterations of `countdown`. */
+static void simulate_countdown(int n) {
+    long iterations = 1;
+    while (--n > 0) {
+        simulate_countdown(n - 1);
+        iterations++;
+    }
+    note(&countdowns, iterations);
+}
+
 static void print_loop(const char *name, const struct loop *loop) {
     printf("%s %ld %ld %ld %ld\n", name, loop->entries, loop->iterations, loop->least, loop->most);
 }
@@ -101,9 +120,12 @@ int main(void) {
         search(i);
     walk(9);
     find_pairs();
+    countdown(7);
+    simulate_countdown(7);
     print_loop("search", &searches);
     print_loop("walk", &walks);
     print_loop("find_pairs", &pairs);
+    print_loop("countdown", &countdowns);
     printf("divide %ld %ld\n", thirds, others);
     printf("call %ld %ld %ld\n", doubled, squared, negated);
     printf("jump");

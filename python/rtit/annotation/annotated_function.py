@@ -120,7 +120,7 @@ class AnnotatedFunction:
 
     `name` is demangled, `path` that of the file with the code. `address` is that of the entry in
     the file. `instructions` are in the order of the file, the entry first; `lines` are those of the
-    function's own source file first. `calls`: how often the first instruction ran. `notes` are
+    function's own source file first. `calls`: how often it was entered. `notes` are
     sentences: why there is no source, and others. `losses` are sentences about what is missing from
     the counts of the recording, and `has_gaps` is true if these counts may be too small.
     """
@@ -237,17 +237,20 @@ class _Annotator:
         losses = self._profile.losses
         instructions = tuple(self._instructions())
         lines = tuple(self._lines(instructions))
+        loops = tuple(map(self._count_loop, self._loops))
+        # a loop can begin at the entry of the function
+        entries = {loop.start: loop.entries for loop in loops}
         return AnnotatedFunction(
             demangle(self._function.name),
             self._binary.path,
             self._binary.build_id,
             self._function.address,
-            self._counts.get(self._function.offset, 0),
+            entries.get(self._function.address, self._counts.get(self._function.offset, 0)),
             sum(self._counts.values()),
             self._profile.instructions,
             instructions,
             lines,
-            tuple(map(self._count_loop, self._loops)),
+            loops,
             tuple(self._notes(lines)),
             tuple(losses.describe_losses(unmapped=False)),
             losses.has_gaps,

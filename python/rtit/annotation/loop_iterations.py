@@ -129,10 +129,7 @@ class _IterationCounter:
                 elif is_inside and offset not in loop.body and offset != block.start:
                     yield number, _Step.LEAVE
                 is_inside = offset in loop.body
-            if is_inside and (
-                block.end == End.RETURN
-                or (block.end in _JUMPS and block.following not in loop.body)
-            ):
+            if is_inside and block.end in _JUMPS and block.following not in loop.body:
                 yield number, _Step.LEAVE
 
     def _was_inside(self, block: _Block, loop: FoundLoop) -> bool | None:
