@@ -14,7 +14,7 @@ import pytest
 
 from coverage.test_gcov import INLINED, LAMBDA, NOT_IN_GCOV, build_plain, counts_of_gcov
 from programs.build import SOURCES
-from rtit.annotation import AnnotatedFunction, annotate_function
+from rtit.annotation import AnnotatedFunction, annotate_functions
 from rtit.profile.builder import build_profile
 from rtit.trace import Trace
 from support.callgrind import read_costs, run_callgrind
@@ -30,8 +30,7 @@ def annotate_all(data: Path) -> Iterator[AnnotatedFunction]:
         profile = build_profile(trace, trace.streams)
         assert profile.main is not None
         functions = {each.offset: each for each in reversed(profile.main.symbols.functions)}
-        for function in functions.values():
-            yield annotate_function(profile, profile.main, function)
+        yield from annotate_functions(profile, profile.main, [*functions.values()])
 
 
 @pytest.mark.parametrize("name", ["profiled.c", "inlined.c", "lambdas.cpp"])

@@ -2,9 +2,9 @@
 
 * `annotate(trace, "function", where=None, *, loop_bounds=False) -> AnnotatedFunction` decodes the
   selected threads.
-* `annotate_function(profile, binary, function) -> AnnotatedFunction` takes the counts from a
-  profile (`rtit.profile.builder.build_profile`), for programs that annotate many functions:
-  `binary` is one of `profile.binaries`, `function` one of `binary.symbols.functions`.
+* `annotate_functions(profile, binary, functions) -> list[AnnotatedFunction]` takes the counts from
+  a profile (`rtit.profile.builder.build_profile`), for programs that annotate many functions;
+  `annotate_function(profile, binary, function) -> AnnotatedFunction` does so for one.
 * `match_counts(first, other) -> OtherCounts` has the counts of another recording for the lines and
   instructions of the first.
 * `annotation_html(annotated, other_counts=None, *, prefix="f") -> Iterator[str]` (`formats.html`)
@@ -26,6 +26,7 @@ from rtit.annotation.annotated_function import (
     Loop,
     annotate,
     annotate_function,
+    annotate_functions,
     annotate_streams,
 )
 from rtit.annotation.other_counts import OtherCounts, match_counts
@@ -39,6 +40,7 @@ __all__ = [
     "OtherCounts",
     "annotate",
     "annotate_function",
+    "annotate_functions",
     "annotate_streams",
     "match_counts",
 ]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtit.annotation.debug_information import DebugInformation
 from rtit.annotation.function_code import function_ranges, read_instructions
 from rtit.annotation.loop_iterations import iteration_bounds
 from rtit.annotation.loops import FoundLoop, find_loops
 from rtit.errors import UsageError
-from rtit.image.inlined_calls import Frame, InlinedCalls
-from rtit.image.source_lines import line_ranges, read_source, source_lines_at
+from rtit.image.source_lines import read_source
 from rtit.profile.builder import build_profile
 from rtit.profile.regions import find_function
 from rtit.trace import End
@@ -26,6 +26,7 @@ from rtit.x86 import InstructionClass
 
 if TYPE_CHECKING:
     from rtit.image import FileFunction, Images
+    from rtit.image.inlined_calls import Frame
     from rtit.profile.tables import Binary, Edges, Profile
     from rtit.trace import Selection, Stream, Trace
 
@@ -161,7 +162,8 @@ def annotate_streams(
     """As `annotate`, for streams; with `loop_bounds` each of them must have one thread."""
     profile = build_profile(trace, streams)
     binary, found = _find_in_profile(trace.images, profile, function, streams)
-    annotator = _Annotator(profile, binary, found)
+    code = _FunctionCode(binary, found)
+    annotator = _Annotator(profile, binary, code, _read_debug_information(binary, [code]))
     if loop_bounds:
         annotator.decode_loop_bounds(trace.images, streams)
     return annotator.annotated()
@@ -170,8 +172,22 @@ def annotate_streams(
 def annotate_function(
     profile: Profile, binary: Binary, function: FileFunction
 ) -> AnnotatedFunction:
-    """Return a function of a binary with the counts of a profile."""
-    return _Annotator(profile, binary, function).annotated()
+    """Return one function: see `annotate_functions`."""
+    [found] = annotate_functions(profile, binary, [function])
+    return found
+
+
+def annotate_functions(
+    profile: Profile, binary: Binary, functions: Sequence[FileFunction]
+) -> list[AnnotatedFunction]:
+    """Return functions of a binary with the counts of a profile.
+
+    `binary` is one of `profile.binaries`, and `functions` are of `binary.symbols.functions`. The
+    debug information is read once for all of them.
+    """
+    codes = [_FunctionCode(binary, each) for each in functions]
+    debug = _read_debug_information(binary, codes)
+    return [_Annotator(profile, binary, code, debug).annotated() for code in codes]
 
 
 def _find_in_profile(
@@ -202,23 +218,32 @@ def _find_address(images: Images, address: int, pids: Sequence[int]) -> tuple[st
     raise UsageError(f"function {address:#x}: no function is at this address")
 
 
+class _FunctionCode:
+    """The ranges of a function in its file, and its instructions."""
+
+    def __init__(self, binary: Binary, function: FileFunction) -> None:
+        self.function = function
+        self.ranges = function_ranges(binary.symbols, function)
+        self.instructions = list(read_instructions(binary, self.ranges))
+        self.offsets = np.array([each.offset for each in self.instructions], np.uint64)
+
+
+def _read_debug_information(binary: Binary, codes: Sequence[_FunctionCode]) -> DebugInformation:
+    offsets = [each.offsets for each in codes] or [np.zeros(0, np.uint64)]
+    return DebugInformation(binary.symbols, np.unique(np.concatenate(offsets)))
+
+
 class _Annotator:
     """Annotates one function. Offsets are those in the file."""
 
-    def __init__(self, profile: Profile, binary: Binary, function: FileFunction) -> None:
-        self._profile, self._binary, self._function = profile, binary, function
-        self._symbols = binary.symbols
-        self._ranges = function_ranges(binary.symbols, function)
-        self._code = list(read_instructions(binary, self._ranges))
-        self._offsets = np.array([each.offset for each in self._code], np.uint64)
-        self._addresses: dict[int, int] = dict(
-            zip(
-                self._offsets.tolist(),
-                binary.symbols.addresses(self._offsets).tolist(),
-                strict=True,
-            )
-        )
-        self._inlined = InlinedCalls(binary.symbols, self._offsets)
+    def __init__(
+        self, profile: Profile, binary: Binary, code: _FunctionCode, debug: DebugInformation
+    ) -> None:
+        self._profile, self._binary, self._function = profile, binary, code.function
+        self._symbols, self._debug = binary.symbols, debug
+        self._ranges, self._code, self._offsets = code.ranges, code.instructions, code.offsets
+        addresses = binary.symbols.addresses(code.offsets).tolist()
+        self._addresses: dict[int, int] = dict(zip(code.offsets.tolist(), addresses, strict=True))
         self._counts = self._execution_counts()
         self._edges = self._edges_by_source()
         self._loops = find_loops(self._code, self._indirect_targets())
@@ -282,17 +307,9 @@ class _Annotator:
     def _instructions(self) -> Iterator[AnnotatedInstruction]:
         from rtit._core import disassemble
 
-        where = source_lines_at(self._symbols, self._offsets)
-        rows = zip(
-            self._code,
-            where.file.tolist(),
-            where.line.tolist(),
-            self._inlined.innermost.tolist(),
-            strict=True,
-        )
-        for each, file_number, line, call in rows:
+        for each in self._code:
             address = self._addresses[each.offset]
-            file = where.files[file_number] if file_number >= 0 else ""
+            file, line, _ = self._debug.source_line(address)
             target = None if each.target is None else each.target - each.offset + address
             taken = not_taken = None
             if each.kind == InstructionClass.CONDITIONAL:
@@ -306,19 +323,13 @@ class _Annotator:
                 each.kind,
                 file,
                 line,
-                self._frames(call, file, line),
+                self._debug.frames(each.offset, file, line),
                 taken,
                 not_taken,
                 target,
                 "" if each.target is None else self._name_of_code(self._binary, each.target),
                 tuple(self._targets(each.offset)),
             )
-
-    def _frames(self, call: int, file: str, line: int) -> tuple[Frame, ...]:
-        from rtit._core import demangle
-
-        frames, _, _ = self._inlined.frames(call, file, line)
-        return tuple(each._replace(function=demangle(each.function)) for each in frames)
 
     def _edge_count(self, offset: int, kind: End) -> int:
         return sum(each[3] for each in self._edges.get(offset, ()) if each[2] == kind)
@@ -392,20 +403,12 @@ class _Annotator:
         """Return the count of each line: of each copy the greatest count of the first instructions,
         and of these the sum.
         """
-        windows = [
-            (self._symbols.address(start), self._symbols.address(start) + end - start)
-            for start, end in self._ranges
-        ]
-        offset_of = {address: offset for offset, address in self._addresses.items()}
-        call_of = dict(zip(self._offsets.tolist(), self._inlined.innermost.tolist(), strict=True))
         copies: dict[tuple[str, int, int], int] = {}
-        for part in line_ranges(self._symbols, windows):
-            rows = zip(part.start.tolist(), part.file.tolist(), part.line.tolist(), strict=True)
-            for start, file, line in rows:
-                offset = offset_of.get(start)
-                if offset is not None:
-                    key = part.files[file], line, call_of[offset]
-                    copies[key] = max(copies.get(key, 0), self._counts.get(offset, 0))
+        for offset, address in self._addresses.items():
+            file, line, is_first = self._debug.source_line(address)
+            if is_first:
+                key = file, line, self._debug.inlined_call(offset)
+                copies[key] = max(copies.get(key, 0), self._counts.get(offset, 0))
         counts: dict[tuple[str, int], int] = {}
         for (name, line, _), count in copies.items():
             counts[name, line] = counts.get((name, line), 0) + count

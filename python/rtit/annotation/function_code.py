@@ -82,4 +82,6 @@ def _decode_at(binary: Binary, offset: int, code: bytes) -> CodeInstruction:
     except InputError:
         return CodeInstruction(offset, code[:1], InstructionClass.OTHER, None)
     target = None if found.target is None else found.target - address + offset
+    if target is not None and target < 0:
+        target = None  # data that looks like a branch
     return CodeInstruction(offset, code[: found.length], found.kind, target)
