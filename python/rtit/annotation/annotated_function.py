@@ -204,7 +204,10 @@ def _find_in_profile(
         function = binary.symbols.find_function(offset) if binary.path == path else None
         if function is not None:
             return binary, function
-    raise UsageError(f"function {text}: no code of {path or 'its file'} ran")
+    raise UsageError(
+        f"function {text}: no code of {path or 'anonymous memory'} ran, or the code is that of the "
+        "kernel or a JIT compiler, which rtit does not annotate"
+    )
 
 
 def _find_address(images: Images, address: int, pids: Sequence[int]) -> tuple[str, int]:

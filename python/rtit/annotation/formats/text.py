@@ -45,7 +45,7 @@ def annotation_lines(
     yield [Span(annotated.path, "note")]
     notes = list(annotated.notes)
     if other is not None:
-        yield [Span(f"beside it: {heading(other.function)}", "title")]
+        yield [Span(f"other: {heading(other.function)}", "title")]
         if other.function.path != annotated.path:
             yield [Span(other.function.path, "note")]
         notes += comparison_notes(other)
@@ -65,7 +65,7 @@ def heading(annotated: AnnotatedFunction) -> str:
     return (
         f"{annotated.name} ({PurePath(annotated.path).name}): "
         f"{_count(annotated.calls, 'call')}, {_count(executed, 'instruction')}, "
-        f"{executed / (whole or 1):.1%} of the recording"
+        f"{executed / (whole or 1):.1%} of all"
     )
 
 
