@@ -15,6 +15,7 @@ import pytest
 from coverage.test_gcov import INLINED, LAMBDA, NOT_IN_GCOV, build_plain, counts_of_gcov
 from programs.build import SOURCES
 from rtit.annotation import AnnotatedFunction, annotate_functions
+from rtit.coverage import coverage, source_files
 from rtit.profile.builder import build_profile
 from rtit.trace import Trace
 from support.callgrind import read_costs, run_callgrind
@@ -33,15 +34,21 @@ def annotate_all(data: Path) -> Iterator[AnnotatedFunction]:
         yield from annotate_functions(profile, profile.main, [*functions.values()])
 
 
+def lines_of_all_functions(data: Path, source: Path) -> Counter[int]:
+    """Return the count of each line of a source file, added up over all functions."""
+    counts: Counter[int] = Counter()
+    for function in annotate_all(data):
+        for each in function.lines:
+            if each.file == str(source) and each.count is not None:
+                counts[each.line] += each.count
+    return counts
+
+
 @pytest.mark.parametrize("name", ["profiled.c", "inlined.c", "lambdas.cpp"])
 def test_line_counts_of_all_functions_add_up_to_those_of_gcov(name: str, tmp_path: Path) -> None:
     source = SOURCES / name
     data = record_program(build_plain(source, "-O0"), tmp_path).data
-    ours: Counter[int] = Counter()
-    for function in annotate_all(data):
-        for each in function.lines:
-            if each.file == str(source) and each.count is not None:
-                ours[each.line] += each.count
+    ours = lines_of_all_functions(data, source)
     text = ["", *(line.strip() for line in source.read_text().splitlines())]
     theirs = {
         line: count
@@ -52,6 +59,20 @@ def test_line_counts_of_all_functions_add_up_to_those_of_gcov(name: str, tmp_pat
     assert len(theirs) > 5
     for line in ours.keys() - theirs.keys():
         assert re.fullmatch(f"{NOT_IN_GCOV}|{LAMBDA}", text[line])
+
+
+@pytest.mark.parametrize("name", ["inlined.c", "templates.cpp", "lambdas.cpp"])
+def test_line_counts_of_optimized_functions_add_up_to_those_of_coverage(
+    name: str, tmp_path: Path
+) -> None:
+    """Coverage counts lines of whole files."""
+    source = SOURCES / name
+    data = record_program(build_plain(source, "-O2"), tmp_path).data
+    with Trace(data) as trace:
+        found = source_files(coverage([(trace, trace.streams)]))
+    [wanted] = [each.lines for each in found if each.path == str(source)]
+    assert lines_of_all_functions(data, source) == Counter(wanted)
+    assert len(wanted) > 5
 
 
 @pytest.mark.parametrize("name", ["pointers", "recursion", "branch_next", "rep"])

@@ -175,7 +175,8 @@ def _instruction_row(
     place = f"{each.line}" if each.line else ""
     if each.line and annotated.lines and each.file != annotated.lines[0].file:
         place = f"{PurePath(each.file).name}:{each.line}"
-    outcomes = "; ".join(filter(None, (branch_text(each), other_branch_text(each, other))))
+    texts = branch_text(annotated, each), other_branch_text(annotated, each, other)
+    outcomes = "; ".join(filter(None, texts))
     key = _line_key(annotated, each.file, each.line)
     style = heat(each.count, annotated) if each.count else "unexecuted"
     return (

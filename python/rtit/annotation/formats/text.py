@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rtit.annotation.other_counts import OtherCounts
     from rtit.image.inlined_calls import Frame
 
-MAX_TARGETS = 3
+_MAX_TARGETS = 3
 """Targets of an indirect branch that are shown."""
 _HOT, _WARM = 0.05, 0.005
 """Shares of the function's instructions from which on an instruction has a colour (perf's)."""
@@ -109,7 +109,7 @@ def other_iterations_text(loop: Loop, other: OtherCounts | None) -> str:
     return f"other: {iterations_text(theirs)}"
 
 
-def branch_text(instruction: AnnotatedInstruction, max_targets: int = MAX_TARGETS) -> str:
+def branch_text(annotated: AnnotatedFunction, instruction: AnnotatedInstruction) -> str:
     """Return the outcomes of a branch, or "" for other instructions and branches without any."""
     taken, not_taken = instruction.taken, instruction.not_taken
     if taken is not None and not_taken is not None and taken + not_taken:
@@ -120,26 +120,34 @@ def branch_text(instruction: AnnotatedInstruction, max_targets: int = MAX_TARGET
         return ""
     total = sum(each.count for each in targets)
     texts = [
-        f"{each.name} {each.count:,} ({each.count / total:.1%})" for each in targets[:max_targets]
+        f"{_short_name(annotated, each.name)} {each.count:,} ({each.count / total:.1%})"
+        for each in targets[:_MAX_TARGETS]
     ]
-    if len(targets) > max_targets:
-        texts.append(f"{len(targets) - max_targets:,} more")
+    if len(targets) > _MAX_TARGETS:
+        texts.append(f"{len(targets) - _MAX_TARGETS:,} more")
     return f"to {', '.join(texts)}"
 
 
-def other_branch_text(instruction: AnnotatedInstruction, other: AnnotatedInstruction | None) -> str:
+def other_branch_text(
+    annotated: AnnotatedFunction,
+    instruction: AnnotatedInstruction,
+    other: AnnotatedInstruction | None,
+) -> str:
     """Return the outcomes of a branch in another recording if they differ, else ""."""
-    theirs = branch_text(other) if other is not None else ""
-    return f"other: {theirs}" if theirs and theirs != branch_text(instruction) else ""
+    theirs = branch_text(annotated, other) if other is not None else ""
+    differs = theirs and theirs != branch_text(annotated, instruction)
+    return f"other: {theirs}" if differs else ""
 
 
 def code_text(annotated: AnnotatedFunction, instruction: AnnotatedInstruction) -> str:
     """Return an instruction with the name of its direct target, as `objdump` prints it."""
-    name = instruction.target_name
-    if not name:
-        return instruction.text
-    own = f"{annotated.name}+"
-    return f"{instruction.text} <{name[len(own) - 1 :] if name.startswith(own) else name}>"
+    name = _short_name(annotated, instruction.target_name)
+    return f"{instruction.text} <{name}>" if name else instruction.text
+
+
+def _short_name(annotated: AnnotatedFunction, name: str) -> str:
+    """Return the name of a target: within the function only the distance to its entry."""
+    return name.removeprefix(annotated.name) if name.startswith(f"{annotated.name}+") else name
 
 
 def heat(count: int, annotated: AnnotatedFunction) -> str:
@@ -236,12 +244,12 @@ class _Layout:
             Span(f"{counts} {share}", heat(each.count, self._annotated)),
             Span(f" {gutter} {each.address:8x}:  "),
         ]
-        outcomes = branch_text(each)
+        outcomes = branch_text(self._annotated, each)
         if not outcomes:
             yield [*row, Span(text)]
         else:
             yield [*row, Span(f"{text:{_TEXT_WIDTH}}"), Span(f"  ; {outcomes}", "note")]
-        if theirs := other_branch_text(each, other):
+        if theirs := other_branch_text(self._annotated, each, other):
             blank = f"{self._blank}{'':{20 + self._depth + _TEXT_WIDTH}}"
             yield [Span(f"{blank}  ; {theirs}", "note")]
 
