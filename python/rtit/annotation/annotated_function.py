@@ -97,12 +97,11 @@ class Loop:
 
     `entries`: how often the loop was entered from outside. `iterations`: how often its first
     instruction ran. `least` and `most` iterations of one entry are None if unknown: see `annotate`.
-    `depth` is 1 for an outermost loop. `latches` are the instructions that continue at the start.
+    `depth` is 1 for an outermost loop.
     """
 
     start: int
     addresses: tuple[int, ...]
-    latches: tuple[int, ...]
     depth: int
     entries: int
     iterations: int
@@ -121,9 +120,10 @@ class AnnotatedFunction:
 
     `name` is demangled, `path` that of the file with the code. `address` is that of the entry in
     the file. `instructions` are in the order of the file, the entry first; `lines` are those of the
-    function's own source file first. `calls`: how often it was entered. `notes` are
-    sentences: why there is no source, and others. `losses` are sentences about what is missing from
-    the counts of the recording, and `has_gaps` is true if these counts may be too small.
+    function's own source file first. `calls`: how often it was entered. `recording_instructions`
+    are those of all selected threads. `notes` are sentences: why there is no source, and others.
+    `losses` are sentences about what is missing from the counts of the recording, and `has_gaps` is
+    true if these counts may be too small.
     """
 
     name: str
@@ -455,7 +455,6 @@ class _Annotator:
         return Loop(
             self._addresses[loop.header],
             tuple(sorted(map(self._addresses.__getitem__, loop.body))),
-            tuple(sorted(map(self._addresses.__getitem__, loop.latches))),
             loop.depth,
             entries,
             iterations,
@@ -470,7 +469,7 @@ class _Annotator:
             for each in self._edges.get(source, ())
             if each[:2] == (self._binary.number, target) and each[2] in jumps
         )
-        instruction = self._code[int(np.flatnonzero(self._offsets == np.uint64(source))[0])]
+        [instruction] = (each for each in self._code if each.offset == source)
         if instruction.end != target:
             return count
         if instruction.kind == InstructionClass.CONDITIONAL:

@@ -6,6 +6,7 @@ again. If an exception or `longjmp` leaves a loop, its entry stays open until th
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from itertools import pairwise
@@ -119,8 +120,8 @@ class _IterationCounter:
             entries[-1] += repetitions
 
     def _steps_of_block(self, block: _Block) -> Iterator[tuple[int, _Step]]:
-        first, after = np.searchsorted(self._offsets, [block.start, block.last + 1]).tolist()
-        path = self._offsets[first:after]
+        first = bisect_left(self._offsets, block.start)
+        path = self._offsets[first : bisect_right(self._offsets, block.last)]
         for number, loop in enumerate(self._loops):
             is_inside = self._was_inside(block, loop)
             for offset in path:
