@@ -125,6 +125,17 @@ def test_function_that_did_not_run_has_counts_of_zero(plain: ProfiledProgram) ->
     assert {each.count for each in found.lines} == {0}
 
 
+def test_options_can_be_between_function_and_file(
+    plain: ProfiledProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["annotate", "work", "--json", str(plain.data)]) == 0
+    assert json.loads(capsys.readouterr().out)["function"] == "work"
+    with pytest.raises(SystemExit) as ended:
+        main(["annotate", "--json", "work", str(plain.data), "more"])
+    assert ended.value.code == 2
+    assert "unexpected argument 'more'" in capsys.readouterr().err
+
+
 def test_unknown_function_lists_similar_names(
     plain: ProfiledProgram, capsys: pytest.CaptureFixture[str]
 ) -> None:

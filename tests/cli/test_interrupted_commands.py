@@ -35,6 +35,7 @@ READING_COMMANDS = {
     "stat": ["PACK"],
     "verify": ["PACK", "--truth", "TRUTH"],
     "coverage": ["--format", "drcov", "PACK"],
+    "annotate": ["main", "PACK"],
     "diff": ["PACK", "PACK"],
     "events": ["PACK"],
     "lint": ["--rules"],
@@ -49,6 +50,7 @@ WRITING_COMMANDS = {
     "timeline": ["-o", "made", "PACK"],
     "profile": ["--for", "callgrind", "-o", "made", "PACK"],
     "coverage": ["--format", "drcov", "-o", "made", "PACK"],
+    "annotate": ["main", "--html", "-o", "made", "PACK"],
     "convert": ["DATA", "--split", "parts"],
 }
 TESTED_ELSEWHERE = {"record", "gdb"}
@@ -168,7 +170,7 @@ def test_signal_after_first_output_keeps_the_output(
     command: str, number: signal.Signals, run_command: CommandRunner
 ) -> None:
     """The signal follows the first line or the first bytes."""
-    names = ["print_line", "write_lines", "write_bytes", "write_json"]
+    names = ["print_line", "write_lines", "write_bytes", "write_json", "print_styled_line"]
     code, printed = run_command(
         python_with_signal(number, "output", names), command, READING_COMMANDS[command]
     )

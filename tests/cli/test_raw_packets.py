@@ -21,7 +21,11 @@ from rtit.trace import Settings, Start, Trace
 from support.recordings import Recorder
 from support.streams import SYNC
 
-REQUIRED_OPTIONS = {"profile": ["--for", "bolt"], "verify": ["--truth", "t"]}
+REQUIRED_OPTIONS = {
+    "profile": ["--for", "bolt"],
+    "verify": ["--truth", "t"],
+    "annotate": ["main"],
+}
 NO_CODE = {
     # packets alone, or none at all
     *("packets", "lint", "info", "convert", "record", "doctor", "msr", "cpuid", "scenario"),

@@ -45,6 +45,8 @@ class CommandParser(argparse.ArgumentParser):
         layout = {"add_help": False, "formatter_class": HelpFormatter}
         super().__init__(prog, **{**kwargs, **layout})
         self._rare: list[argparse._ArgumentGroup] = []
+        self.has_intermixed_arguments = False
+        """Whether options can be between two arguments of which the second may be left out."""
 
     def add_rare_group(self, title: str) -> argparse._ArgumentGroup:
         """Add a group that only --help-all shows."""
@@ -101,7 +103,12 @@ class CommandParser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
         """Parse the words; end with exit code 2 for those that are unknown."""
-        arguments, unknown = self.parse_known_args(args, namespace)
+        parse = (
+            self.parse_known_intermixed_args
+            if self.has_intermixed_arguments
+            else self.parse_known_args
+        )
+        arguments, unknown = parse(args, namespace)
         if unknown:
             self._reject_words(unknown)
         return arguments

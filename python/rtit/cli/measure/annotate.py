@@ -38,6 +38,7 @@ def add_arguments(parser: CommandParser) -> None:
         "Show the source and machine code of a function, with exact counts of lines and branches."
     )
     parser.epilog = _EPILOG
+    parser.has_intermixed_arguments = True
     parser.add_argument_group().add_argument(
         "annotated_function",
         metavar="FUNCTION",
