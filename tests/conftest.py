@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from programs.plugin import program
+from support.browser import browser
 from support.large_programs import large
 from support.profiles import inlined, linkage_stubs, profiled, run_tool
 from support.properties import register_profiles
@@ -16,6 +17,7 @@ from support.recordings import attach, qemu, record
 
 __all__ = [
     "attach",
+    "browser",
     "inlined",
     "large",
     "linkage_stubs",

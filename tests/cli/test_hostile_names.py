@@ -17,6 +17,7 @@ import pytest
 from programs.build import compiled
 from rtit.cli.main import main
 from rtit.text_escaping import escape_control_characters
+from support.browser import BrowserPage
 from support.profiles import ProfiledProgram, ToolRunner, record_program
 from views.test_timeline import chrome_slices, perfetto_slices
 
@@ -173,6 +174,24 @@ def test_coverage_page_and_cobertura_have_the_escaped_name(written: Callable[...
     page = written("coverage", "--format", "html").decode()
     assert "<b>" not in page.partition("<body")[2]
     assert page.count("</script>") == page.count("<script")
+
+
+def test_page_has_the_escaped_name(
+    written: Callable[..., bytes], tmp_path: Path, browser: BrowserPage
+) -> None:
+    path = tmp_path / f"page {SHOWN.replace('/', '')}.html"
+    path.write_bytes(written("view"))
+    page = path.read_text()
+    assert page.count("<script") == page.count("</script>") == 2
+    browser.messages.clear()
+    browser.open(f"{path.as_uri()}#view=functions")
+    number = browser.evaluate(f"data.functions.name.indexOf({json.dumps(SHOWN)})")
+    for view in ("timeline", "flame", "coverage&file=0", f"functions&function={number}"):
+        browser.open(f"{path.as_uri()}#view={view}")
+        browser.evaluate("document.querySelector('canvas')?.dispatchEvent(new Event('click'))")
+    assert browser.evaluate("document.querySelector('#function h2').textContent") == SHOWN
+    assert browser.evaluate("document.querySelectorAll('main b').length") == 0
+    assert browser.messages == []
 
 
 def test_callgrind_annotate_reads_the_escaped_name(

@@ -162,7 +162,7 @@ def test_html_marks_lines(profiled: ProfiledProgram, tmp_path: Path) -> None:
                 self.marked[self.open[-1]][-1] += data
 
     text_of_page = write_coverage(profiled.data, tmp_path, "html").read_text()
-    legend = text_of_page.partition("<pre>")[0].partition("</table>")[2]
+    legend = text_of_page.partition("<pre ")[0].rpartition("</table>")[2]
     assert re.findall(r'class="(\w+)">([\w ]+),?', legend) == [
         ("ran", "executed"), ("part", "executed"), ("not", "not executed")
     ]  # fmt: skip

@@ -20,7 +20,7 @@ MODULES = sorted(
     for name in re.findall(r"automodule:: (\S+)", page.read_text())
 )
 PACKAGES = {path.parent.name for path in (ROOT / "python" / "rtit").glob("*/__init__.py")}
-WITHOUT_API = {"cli", "gdb", "views"}
+WITHOUT_API = {"cli", "gdb", "html_page", "views"}
 """Packages that only the command line uses."""
 
 

@@ -25,6 +25,9 @@ GROUPS = {
         "report": Command(
             "Summarize a recording: threads, hot functions, lost data", "look.report"
         ),
+        "view": Command(
+            "Show a recording in a browser: calls, timeline, functions, coverage", "look.view"
+        ),
         "calls": Command("Show who called whom, as a tree", "look.calls"),
         "timeline": Command(
             "Write a timeline of calls for Perfetto, Chrome, speedscope or uftrace", "look.timeline"

@@ -8,13 +8,22 @@ AFL.
 from __future__ import annotations
 
 from rtit.coverage.file_coverage import Coverage, coverage
-from rtit.coverage.source_coverage import BranchCoverage, FunctionCoverage, SourceFile, source_files
+from rtit.coverage.source_coverage import (
+    BranchCoverage,
+    FolderTotals,
+    FunctionCoverage,
+    SourceFile,
+    folder_totals,
+    source_files,
+)
 
 __all__ = [
     "BranchCoverage",
     "Coverage",
+    "FolderTotals",
     "FunctionCoverage",
     "SourceFile",
     "coverage",
+    "folder_totals",
     "source_files",
 ]

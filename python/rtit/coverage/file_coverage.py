@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rtit._core import Space
+from rtit.errors import UsageError
 from rtit.image import FileSymbols
 from rtit.profile.builder import build_profile
 from rtit.profile.tables import NEAR_BRANCHES, ExecutedRanges, find_sorted
@@ -133,6 +135,20 @@ class Coverage:
             known[key].add(binary)
         self.losses.extend(f"{name}: {line}" for line in found.losses.describe_losses())
         self.has_gaps |= found.losses.has_gaps
+
+    def select_files(self, names: Sequence[str]) -> list[FileCoverage]:
+        """Return the files of these names or paths; "all" means all, no name the programs.
+
+        Raises UsageError if no code ran in a file.
+        """
+        if "all" in names:
+            return self.files
+        for name in names:
+            if not any(name in (each.path, PurePath(each.path).name) for each in self.files):
+                known = ", ".join(PurePath(each.path).name for each in self.files) or "none"
+                raise UsageError(f"no code ran in a file named {name}; code ran in: {known}")
+        wanted = {*names} or self.programs
+        return [each for each in self.files if wanted & {each.path, PurePath(each.path).name}]
 
     def without_code_of(self, other: Coverage) -> Coverage:
         """Return the instructions, transfers and ranges that did not run in `other`."""

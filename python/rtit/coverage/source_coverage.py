@@ -6,9 +6,10 @@ memory budget; those that ran are all kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -151,6 +152,36 @@ class SourceFile:
     def outcomes_hit(self) -> int:
         """Number of branch outcomes that occurred."""
         return sum(int(np.count_nonzero(column)) for column in self._branches[2:])
+
+
+class FolderTotals(NamedTuple):
+    """The lines and branch outcomes of all source files in a folder and its subfolders."""
+
+    path: str
+    lines_hit: int
+    line_count: int
+    outcomes_hit: int
+    outcome_count: int
+
+
+def folder_totals(sources: Iterable[SourceFile]) -> list[FolderTotals]:
+    """Return the totals of each folder, sorted by path.
+
+    A folder without source files of its own and with a single subfolder is left out.
+    """
+    totals: dict[PurePath, list[int]] = {}
+    entries: dict[PurePath, set[PurePath]] = {}
+    for source in sources:
+        counts = source.lines_hit, source.line_count, source.outcomes_hit, source.outcome_count
+        path = PurePath(source.path)
+        for parent, entry in zip(path.parents, (path, *path.parents), strict=False):
+            entries.setdefault(parent, set()).add(entry)
+            sums = totals.get(parent, (0, 0, 0, 0))
+            totals[parent] = [*map(sum, zip(sums, counts, strict=True))]
+    folders = (
+        each for each, inside in entries.items() if len(inside) > 1 or not inside & totals.keys()
+    )
+    return [FolderTotals(str(path), *totals[path]) for path in sorted(folders)]
 
 
 def source_files(found: Coverage) -> list[SourceFile]:

@@ -1,9 +1,9 @@
-// Zoom and search of a flame graph; flame_graph.py writes the picture around it.
+// Zoom and search of a flame graph; flame_graph.py writes the picture.
 // The address keeps the state: #zoom=FRAME&search=TEXT.
 "use strict";
-(() => {
+// onSelect: gets the name of the function that was clicked. availableWidth: in pixels.
+function showFlameGraph(svg, {availableWidth = null, onSelect = null} = {}) {
   const ROW = 18, MARGIN = 10, SEARCH_WIDTH = 200;
-  const svg = document.currentScript.closest("svg");
   const find = (selector) => svg.querySelector(selector);
   const group = find(".frames"), axis = find(".axis"), head = find(".head");
   const title = find(".title"), note = find(".note"), ownNote = note.textContent;
@@ -61,8 +61,9 @@
 
   function resize() {
     const height = svg.getAttribute("height");
-    if (svg === document.documentElement) {
-      width = Math.max(innerWidth - 16, 500);
+    if (availableWidth) {
+      width = availableWidth();
+      if (width <= 0) return;  // the page does not show the graph
       setAttributes(svg, {width, viewBox: `0 0 ${width} ${height}`});
     } else {
       width = svg.viewBox.baseVal.width;
@@ -97,9 +98,12 @@
   }
 
   function keepState() {
-    const state = new URLSearchParams();
-    if (zoomed !== whole) state.set("zoom", frames.indexOf(zoomed));
-    if (input.value) state.set("search", input.value);
+    const state = new URLSearchParams(location.hash.slice(1));
+    const values = {zoom: zoomed === whole ? "" : frames.indexOf(zoomed), search: input.value};
+    for (const [name, value] of Object.entries(values)) {
+      if (value) state.set(name, value);
+      else state.delete(name);
+    }
     location.replace(`#${state}`);
   }
 
@@ -107,26 +111,65 @@
     zoomed = frame;
     draw();
     keepState();
+    if (onSelect) onSelect(frame === whole ? null : frame.name);
+  }
+
+  function showFacts(frame) {
+    const facts = frame?.facts.replace("\n", ": ");
+    if (facts) note.textContent = shorten(facts, width - 2 * MARGIN - 180, characterWidth);
+  }
+
+  // Frames are reached by arrow keys; the Tab key reaches the one that was reached last.
+  function focus(frame) {
+    if (!frame) return;
+    for (const each of frames) each.element.setAttribute("tabindex", each === frame ? 0 : -1);
+    frame.element.focus();
+  }
+
+  function neighbour(frame, key) {
+    const step = key === "ArrowLeft" || key === "ArrowDown" ? -1 : 1;
+    const depth = frame.depth + (key === "ArrowUp" ? 1 : key === "ArrowDown" ? -1 : 0);
+    for (let at = frames.indexOf(frame) + step; frames[at]; at += step) {
+      if (frames[at].element.style.display === "none") continue;
+      if (frames[at].depth === depth) return frames[at];
+      if (key === "ArrowUp" && frames[at].depth < depth) return null;
+    }
+    return null;
   }
 
   const frameOf = (event) => frames.find((frame) => frame.element === event.target.closest(".frames > svg"));
   group.classList.add("zoomable");
   group.addEventListener("click", (event) => zoom(frameOf(event) || zoomed));
-  group.addEventListener("mouseover", (event) => {
-    const facts = frameOf(event)?.facts.replace("\n", ": ");
-    if (facts) note.textContent = shorten(facts, width - 2 * MARGIN - 180, characterWidth);
+  group.addEventListener("mouseover", (event) => showFacts(frameOf(event)));
+  // as a listener of the group, it would let the Tab key reach the group
+  document.addEventListener("focusin", (event) => showFacts(frameOf(event)));
+  group.addEventListener("keydown", (event) => {
+    const frame = frameOf(event);
+    if (!frame || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (event.key === "Enter" || event.key === " ") zoom(frame);
+    else if (event.key.startsWith("Arrow")) focus(neighbour(frame, event.key));
+    else return;
+    event.preventDefault();
   });
+  for (const {element, facts} of frames) {
+    setAttributes(element, {tabindex: -1, role: "button", "aria-label": facts.replace("\n", ": ")});
+  }
+  whole.element.setAttribute("tabindex", 0);
   group.addEventListener("mouseleave", () => { note.textContent = ownNote; });
 
-  const reset = create("text", {class: "reset", y: 24, "text-anchor": "end"}, head);
+  const reset = create("text",
+    {class: "reset", y: 24, "text-anchor": "end", tabindex: 0, role: "button"}, head);
   reset.textContent = "Reset zoom";
   reset.addEventListener("click", () => zoom(whole));
+  reset.addEventListener("keydown", (event) => { if (event.key === "Enter") zoom(whole); });
   const matched = create("text", {class: "note", y: 46, "text-anchor": "end"}, head);
   const box = create("foreignObject", {y: 8, width: SEARCH_WIDTH, height: 24}, head);
   const input = document.createElementNS("http://www.w3.org/1999/xhtml", "input");
   Object.assign(input, {type: "search", placeholder: "Search (regular expression)"});
+  input.setAttribute("aria-label", "Search functions of the flame graph");
   box.appendChild(input).addEventListener("input", () => { search(); keepState(); });
   addEventListener("keydown", (event) => {
+    if (!svg.getClientRects().length) return;
     if (event.key === "f" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       input.select();
@@ -146,10 +189,22 @@
   input.value = state.get("search") || "";
   resize();
   search();
-  if (svg === document.documentElement) {
-    addEventListener("resize", resize);
-    // The root is at the end of the page; the title and the search stay visible.
-    addEventListener("scroll", () => head.setAttribute("transform", `translate(0 ${scrollY})`));
-    scrollTo(0, svg.getAttribute("height"));
-  }
-})();
+  if (availableWidth) addEventListener("resize", resize);
+  return {
+    resize,
+    find(pattern) {
+      input.value = pattern;
+      search();
+      keepState();
+    },
+  };
+}
+
+function showFlameGraphFile(svg) {
+  if (svg !== document.documentElement) return showFlameGraph(svg);
+  showFlameGraph(svg, {availableWidth: () => Math.max(innerWidth - 16, 500)});
+  // The root is at the end of the page; the title and the search stay visible.
+  const head = svg.querySelector(".head");
+  addEventListener("scroll", () => head.setAttribute("transform", `translate(0 ${scrollY})`));
+  scrollTo(0, svg.getAttribute("height"));
+}

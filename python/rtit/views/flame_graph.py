@@ -31,29 +31,6 @@ _CHARACTER = 7.25
 _MAX_NAME = 300
 """Characters of a name. Names of C++ and Rust can be much longer."""
 _ADDRESS = re.compile(r"(?:^|\+)0x[0-9a-f]+$")
-_STYLE = """\
-text { font: 12px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; white-space: pre }
-input { box-sizing: border-box; width: 100%; font: 12px system-ui, sans-serif }
-svg:root { background: #fff }
-.page { fill: #fff }
-.title { fill: #111; font-size: 15px; font-weight: bold }
-.note, .axis { fill: #555 }
-.reset { fill: #1d4ed8; cursor: pointer }
-.frames text { fill: #111; pointer-events: none }
-.frames rect { stroke: #fff; stroke-width: .5 }
-.frames svg:hover rect { stroke: #111; stroke-width: 2 }
-.zoomable svg { cursor: pointer }
-.caller rect { opacity: .7 }
-.found rect { fill: #86198f }
-.frames .found text { fill: #fff }
-@media (prefers-color-scheme: dark) {
-svg:root { background: #18181b }
-.page { fill: #18181b }
-.title { fill: #fafafa }
-.note, .axis { fill: #b4b4bb }
-.reset { fill: #93c5fd }
-.frames rect { stroke: #18181b }
-}"""
 
 
 class _Frame(NamedTuple):
@@ -80,14 +57,16 @@ def flame_graph(
     max_depth: int = MAX_DEPTH,
     shows_self: bool = True,
     width: int = 1200,
+    embedded: bool = False,
 ) -> Iterator[bytes]:
     """Return the lines of the SVG, in ASCII.
 
     Frames with a smaller share of the instructions than `min_share`, and those deeper than
     `max_depth`, are left out. `shows_self`: tooltips have the instructions of the function itself.
-    `width` is in pixels; in a browser, the width of the window replaces it.
+    `width` is in pixels; in a browser, the width of the window replaces it. `embedded`: for a page
+    that has flame_graph.css and flame_graph.js itself.
     """
-    lines = _svg_lines(root, title, min_share, max_depth, shows_self, width)
+    lines = _svg_lines(root, title, min_share, max_depth, shows_self, width, embedded)
     return (f"{line}\n".encode("ascii", "xmlcharrefreplace") for line in lines)
 
 
@@ -98,6 +77,7 @@ def _svg_lines(
     max_depth: int,
     shows_self: bool,
     width: int,
+    embedded: bool,
 ) -> Iterator[str]:
     frames, small, deep = _lay_out(root, min_share, max_depth)
     bottom = _HEAD + _ROW * max(frame.depth for frame in frames)
@@ -112,7 +92,8 @@ def _svg_lines(
         f'viewBox="0 0 {width} {height}">'
     )
     yield f"<title>{escape(title)}</title>"
-    yield f"<style>\n{_STYLE}\n</style>"
+    if not embedded:
+        yield f"<style>\n{_read_asset('flame_graph.css')}</style>"
     yield '<rect class="page" width="100%" height="100%"/>'
     yield '<g class="frames">'
     whole = frames[0].total or 1
@@ -130,9 +111,14 @@ def _svg_lines(
         f'<text class="title" x="{_MARGIN}" y="24">{escape(_shorten(title, title_characters))}'
         f'</text>\n<text class="note" x="{_MARGIN}" y="46">{note}</text></g>'
     )
-    script = Path(__file__).with_name("flame_graph.js").read_text(encoding="ascii")
-    yield f"<script><![CDATA[\n{script}]]></script>"
+    if not embedded:
+        start = 'showFlameGraphFile(document.currentScript.closest("svg"));'
+        yield f"<script><![CDATA[\n{_read_asset('flame_graph.js')}{start}\n]]></script>"
     yield "</svg>"
+
+
+def _read_asset(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="ascii")
 
 
 def _lay_out(root: FunctionNode, min_share: float, max_depth: int) -> _Layout:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rtit.errors import UnsupportedError
+from rtit.views.local_server import LocalRequestHandler, listen_locally, server_url
 
 PORT = 9001
 _TRACE_PATH = "/timeline.pftrace"
@@ -32,7 +33,7 @@ def perfetto_folder() -> Path:
     )
 
 
-class _Handler(SimpleHTTPRequestHandler):
+class _PerfettoHandler(LocalRequestHandler, SimpleHTTPRequestHandler):
     """Serves Perfetto's files and the trace."""
 
     def __init__(self, *args: Any, trace: bytes, **keywords: Any) -> None:
@@ -40,17 +41,10 @@ class _Handler(SimpleHTTPRequestHandler):
         super().__init__(*args, **keywords)
 
     def do_GET(self) -> None:
-        if self.path != _TRACE_PATH:
-            super().do_GET()
-            return
-        self.send_response(200)
-        self.send_header("Content-Type", "application/octet-stream")
-        self.send_header("Content-Length", str(len(self._trace)))
-        self.end_headers()
-        self.wfile.write(self._trace)
-
-    def log_message(self, *_: object) -> None:
-        """Print no line for each request."""
+        if self.path == _TRACE_PATH:
+            self.send_content(self._trace, "application/octet-stream")
+        else:
+            SimpleHTTPRequestHandler.do_GET(self)
 
 
 def serve_timeline(trace: bytes) -> tuple[ThreadingHTTPServer, str]:
@@ -58,14 +52,14 @@ def serve_timeline(trace: bytes) -> tuple[ThreadingHTTPServer, str]:
 
     Raises UnsupportedError without Perfetto's files, or if the port is in use.
     """
-    handler = partial(_Handler, trace=trace, directory=str(perfetto_folder()))
+    handler = partial(_PerfettoHandler, trace=trace, directory=str(perfetto_folder()))
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
+        server = listen_locally(handler, PORT)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
         raise UnsupportedError(
             f"port {PORT}, the only one that Perfetto accepts, is in use: end the other viewer"
         ) from None
-    base = f"http://127.0.0.1:{PORT}"
+    base = server_url(server)
     return server, f"{base}/#!/?url={base}{_TRACE_PATH}"

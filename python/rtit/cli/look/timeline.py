@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -157,14 +156,8 @@ def _write_uftrace_folder(name: str, timeline: Timeline, trace: Trace) -> None:
 
 
 def _show(content: bytes) -> None:
-    import webbrowser
-
+    from rtit.cli.browser import serve_until_interrupted
     from rtit.views.perfetto_server import serve_timeline
 
     server, url = serve_timeline(content)
-    with server:
-        output.print_line(f"Serving the timeline at {url} until Ctrl-C")
-        output.flush_output()
-        if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
-            webbrowser.open(url)
-        server.serve_forever()
+    serve_until_interrupted(server, "timeline", url)

@@ -18,7 +18,7 @@ from rtit.text_escaping import escape_control_characters, format_json
 
 if TYPE_CHECKING:
     from rtit.coverage.by_test import CoverageOfTest
-    from rtit.coverage.file_coverage import Coverage, FileCoverage
+    from rtit.coverage.file_coverage import Coverage
 
 _FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl", "json")
 
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.diff_from:
         found = found.without_code_of(_gather_coverage(arguments, arguments.diff_from, matched))
     options.check_path_map(arguments, matched)
-    found.files = _select_files_by_name(found, arguments.dso)
+    found.files = found.select_files(arguments.dso)
     output.write_file_or_stdout(arguments.output, _format_coverage(arguments.format, found))
     for line in found.losses:
         output.print_error("coverage", f"missing: {line}")
@@ -181,17 +181,6 @@ def _gather_coverage(
             stack.enter_context(show_progress("coverage", streams, prints=False))
             result.add(build_profile(trace, streams), trace.path)
     return result
-
-
-def _select_files_by_name(found: Coverage, names: list[str]) -> list[FileCoverage]:
-    if "all" in names:
-        return found.files
-    for name in names:
-        if not any(name in (each.path, Path(each.path).name) for each in found.files):
-            known = ", ".join(Path(each.path).name for each in found.files) or "none"
-            raise UsageError(f"no code ran in a file named {name}; code ran in: {known}")
-    wanted = {*names} or found.programs
-    return [each for each in found.files if wanted & {each.path, Path(each.path).name}]
 
 
 def _format_coverage(kind: str, found: Coverage) -> Iterable[bytes]:

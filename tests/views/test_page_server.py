@@ -1,0 +1,119 @@
+"""The server of `rtit view`: it answers only who knows the token, and only on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from rtit.views import perfetto_server
+from rtit.views.local_server import listen_locally
+from rtit.views.page.page_server import ServedPage, serve_page
+from support.browser import BrowserPage
+from support.profiles import ProfiledProgram
+from support.recordings import RTIT
+
+PAGE = b"<!DOCTYPE html><p>a page"
+
+
+@contextmanager
+def serving(content: ServedPage) -> Iterator[tuple[int, str]]:
+    """Serve a page; return the port, and the path of the page with its token."""
+    server, url = serve_page(content)
+    with server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1], url.partition(f":{server.server_address[1]}")[2]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[int, str]]:
+    with serving(ServedPage(PAGE, lambda: b"timeline", has_perfetto=False)) as found:
+        yield found
+
+
+def get(port: int, path: str, host: str | None = None) -> tuple[HTTPResponse, bytes]:
+    connection = HTTPConnection("127.0.0.1", port)
+    connection.request("GET", path, headers={} if host is None else {"Host": host})
+    reply = connection.getresponse()
+    body = reply.read()
+    connection.close()
+    return reply, body
+
+
+def test_address_with_token_has_the_page(served: tuple[int, str]) -> None:
+    port, path = served
+    reply, body = get(port, path)
+    assert (reply.status, body) == (200, PAGE)
+    assert reply.headers["Referrer-Policy"] == "no-referrer"
+    assert reply.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+    assert get(port, path, f"localhost:{port}")[0].status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/favicon.ico", "/wrong/", "//", "/wr%F6ng/"])
+def test_wrong_token_is_refused(path: str, served: tuple[int, str]) -> None:
+    port, right = served
+    assert get(port, path)[0].status == 403
+    assert get(port, f"{right[:-2]}/")[0].status == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", ""])
+def test_other_host_is_refused(host: str, served: tuple[int, str]) -> None:
+    port, path = served
+    reply, body = get(port, path, host.format(port=port))
+    assert reply.status == 403
+    assert PAGE not in body
+
+
+def test_timeline_is_saved_without_perfetto(served: tuple[int, str]) -> None:
+    port, path = served
+    reply, body = get(port, f"{path}perfetto")
+    assert (reply.status, body) == (200, b"timeline")
+    assert "calls.pftrace" in reply.headers["Content-Disposition"]
+    assert get(port, f"{path}other")[0].status == 404
+
+
+def test_perfetto_shows_the_timeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(perfetto_server, "perfetto_folder", lambda: tmp_path)
+    monkeypatch.setattr(perfetto_server, "PORT", 0)
+    with serving(ServedPage(PAGE, lambda: b"timeline", has_perfetto=True)) as (port, path):
+        reply, _ = get(port, f"{path}perfetto")
+        assert reply.status == 303
+        address = reply.headers["Location"].partition("?url=")[2]
+        its_port = int(address.partition("127.0.0.1:")[2].partition("/")[0])
+        assert get(its_port, "/timeline.pftrace")[1] == b"timeline"
+        assert get(its_port, "/timeline.pftrace", "evil.example")[0].status == 403
+        assert get(port, f"{path}perfetto")[0].headers["Location"] == reply.headers["Location"]
+
+
+def test_port_of_perfetto_in_use_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(perfetto_server, "perfetto_folder", lambda: tmp_path)
+    with listen_locally(perfetto_server._PerfettoHandler) as other:
+        monkeypatch.setattr(perfetto_server, "PORT", other.server_address[1])
+        with serving(ServedPage(PAGE, lambda: b"timeline", has_perfetto=True)) as (port, path):
+            assert b"is in use" in get(port, f"{path}perfetto")[1]
+
+
+def test_served_page_opens_in_the_browser(profiled: ProfiledProgram, browser: BrowserPage) -> None:
+    command = [*RTIT, "view", str(profiled.data)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            url = line.removeprefix("Serving the page at ").removesuffix(" until Ctrl-C\n")
+            browser.open(f"{url}#view=timeline")
+            links = "[...document.querySelectorAll('a')].map((each) => each.href)"
+            assert f"{url}perfetto" in browser.evaluate(links)
+        finally:
+            process.terminate()
