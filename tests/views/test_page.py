@@ -17,7 +17,7 @@ from support.browser import BrowserPage
 from support.profiles import ProfiledProgram
 from views.test_flame_graph import parse_frames, relative_luminance
 
-VIEWS = ("summary", "timeline", "flame", "functions", "coverage")
+VIEWS = ("summary", "timeline", "flame", "functions", "code", "coverage")
 CommandRunner = Callable[..., str]
 
 
@@ -191,6 +191,32 @@ def test_source_lines_have_the_counts_of_lcov(
     assert {number: count for number, count in counted.items() if count} == expected
     text = Path(file["path"]).read_text().expandtabs().split("\n")
     assert [line[31:-1] for line in lines] == text
+
+
+def test_code_has_the_counts_of_annotate(
+    browser: BrowserPage, page_url: str, run: CommandRunner
+) -> None:
+    expected = json.loads(run("annotate", "--json", "fibonacci"))
+    open_view(browser, page_url, "functions")
+    number = browser.evaluate("data.functions.name.indexOf('fibonacci')")
+    open_view(browser, page_url, f"functions&function={number}")
+    browser.evaluate(
+        "[...document.querySelectorAll('#function button')].find("
+        "(each) => each.textContent.startsWith('Source and')).click()"
+    )
+    browser.evaluate("new Promise((done) => setTimeout(done))")  # the address changes later
+    source, code = browser.evaluate(
+        """[...document.querySelectorAll(".annotated table")].map((table) => [...table.rows].map(
+            (row) => [...row.cells].map((cell) => cell.textContent)))"""
+    )
+    lines = [(row[1], row[0]) for row in source if row[0] and row[1].isdigit()]
+    assert lines == [
+        (f"{each['line']}", f"{each['count']:,}")
+        for each in expected["lines"]
+        if each["count"] is not None
+    ]
+    counts = [(int(row[3], 16), row[0]) for row in code[1:] if len(row) == 6]
+    assert counts == [(each["address"], f"{each['count']:,}") for each in expected["instructions"]]
 
 
 def test_timeline_has_the_calls_of_timeline(

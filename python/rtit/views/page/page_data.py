@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtit.annotation import annotate_function
+from rtit.annotation.formats.html import annotation_html
 from rtit.coverage import Coverage, FolderTotals, SourceFile, folder_totals, source_files
 from rtit.coverage.formats.html import branch_signs
 from rtit.coverage.formats.lines import no_lines_message
 from rtit.errors import UnsupportedError
+from rtit.image.inlined_calls import FunctionIndex
 from rtit.image.source_lines import read_source
 from rtit.profile.builder import build_profile
 from rtit.text_escaping import escape_control_characters
@@ -30,12 +33,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rtit.profile.tables import Binary, Profile
     from rtit.trace import CallTree, Selection, Trace
     from rtit.views.timeline import Timeline, Track
 
 MAX_PROCESSES, MAX_STREAMS, MAX_LOSSES, MAX_CRASHES = 1000, 1000, 100, 10
 MAX_FUNCTIONS, MAX_CALLERS = 20_000, 50_000
 MAX_CALLS, MAX_CALL_DEPTH, MAX_TRACKS = 50_000, 100, 200
+MAX_ANNOTATED, MAX_ANNOTATED_INSTRUCTIONS = 20, 8000
 MAX_SOURCE_LINES, MAX_SOURCE_CHARACTERS, MAX_FILES = 100_000, 4 << 20, 20_000
 """What the page shows at most of each kind."""
 _CALLS_BEFORE_CRASH = 5
@@ -73,7 +78,7 @@ def collect_page_data(
         {**each, "losses": [*each["losses"]], "repeats": [*each["repeats"]]}
         for each in report["streams"][:MAX_STREAMS]
     ]
-    picture = ""
+    markup: dict[str, Any] = {}
     parts: dict[str, Any] = {"report": _limit_report(report)}
     title = " ".join(trace.command_line) or trace.path
     threads = trace.by_thread(where, always_split=True)
@@ -85,17 +90,19 @@ def collect_page_data(
         titles = {each.tid: each.title for each in threads} if len(threads) > 1 else {}
         parts["functions"] = functions_part(tree)
         root = merge_functions(tree, None, titles)
-        picture = b"".join(flame_graph(root, title, embedded=True)).decode("ascii")
+        picture = flame_graph(root, title, embedded=True)
+        markup["flame_graph"] = b"".join(picture).decode("ascii")
         del tree, root
         parts["timeline"] = timeline_part(trace, where)
     profile = build_profile(trace, trace.by_thread(where))
+    markup["annotations"] = annotations_part(profile)
     coverage = Coverage()
     coverage.add(profile, trace.path)
     coverage.files = coverage.select_files(dsos)
     parts["coverage"] = coverage_part(source_files(coverage), no_lines_message(coverage))
     repeats = any(each.unknown_loops for each in found.streams)
     has_gaps = bool(found.has_gaps or repeats or trace.image_problems or trace.incomplete)
-    return PageData(title, {**_escape_texts(parts), "flame_graph": picture}, has_gaps)
+    return PageData(title, {**_escape_texts(parts), **markup}, has_gaps)
 
 
 def _limit_report(report: dict[str, Any]) -> dict[str, Any]:
@@ -275,6 +282,44 @@ def _nested_calls(track: Track) -> tuple[NDArray[Any], ...]:
     order = np.argsort(first)
     first, last = first[order], last[order]
     return track.times[first], track.times[last], track.names[first], track.depths[first]
+
+
+# Annotated code
+
+
+def annotations_part(profile: Profile) -> dict[str, Any]:
+    """Return the markup of the functions that executed the most instructions themselves."""
+    hottest: list[tuple[int, Binary, int]] = []
+    for binary in profile.binaries:
+        owners = FunctionIndex(binary.symbols).find_functions(binary.offset)
+        numbers, first, which = np.unique(owners, return_index=True, return_inverse=True)
+        sums = np.zeros(len(numbers), _U64)
+        np.add.at(sums, which, binary.count)
+        rows = zip(numbers.tolist(), sums.tolist(), binary.offset[first].tolist(), strict=True)
+        hottest += [(count, binary, offset) for owner, count, offset in rows if owner >= 0]
+    hottest.sort(key=lambda each: -each[0])
+    functions: list[dict[str, Any]] = []
+    left = MAX_ANNOTATED_INSTRUCTIONS
+    for _, binary, offset in hottest[:MAX_ANNOTATED]:
+        function = binary.symbols.find_function(offset)
+        if function is None or function.size > 4 * left:  # instructions have 4 bytes on average
+            continue
+        annotated = annotate_function(profile, binary, function)
+        left = max(left - len(annotated.instructions), 0)
+        functions.append(
+            {
+                "name": _shorten(annotated.name),
+                "module": annotated.path,
+                "self": annotated.executed_instructions,
+                "html": "\n".join(annotation_html(annotated, prefix=f"f{len(functions)}")),
+            }
+        )
+    hidden = len(hottest) - len(functions)
+    note = (
+        f"{hidden:,} functions are not shown: the page has the {MAX_ANNOTATED} hottest ones, if "
+        f"they fit into {MAX_ANNOTATED_INSTRUCTIONS:,} instructions of code; see rtit annotate"
+    )
+    return {"functions": functions, "note": note if hidden else ""}
 
 
 # Coverage

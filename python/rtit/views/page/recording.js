@@ -6,6 +6,7 @@ const VIEWS = {
   timeline: ["Timeline", showTimeline],
   flame: ["Flame graph", showFlame],
   functions: ["Functions", showFunctions],
+  code: ["Code", showCode],
   coverage: ["Coverage", showCoverage],
 };
 
@@ -251,6 +252,12 @@ function showFunctions(section) {
     element("div", {class: "columns"},
       element("div", {id: "functions"}, table.element, note(functions.note)), details));
 
+  function codeLink(row) {
+    const number = annotationOf(row.name, row.module);
+    return number < 0 ? "" : element("span", {},
+      linkButton("Source and machine code", () => go({view: "code", code: number})), ", ");
+  }
+
   function relatedTable(caption, related, number) {
     const found = related.filter(([each]) => each === number)
       .map(([, other, calls, self, total]) => ({other: rows[other], calls, self, total}));
@@ -277,6 +284,7 @@ function showFunctions(section) {
       element("p", {}, `${countNoun(row.calls, "call")}; self ${formatCount(row.self)} `
         + `(${formatShare(row.self, whole)}), total ${formatCount(row.total)} `
         + `(${formatShare(row.total, whole)})`),
+      codeLink(row),
       linkButton("Find in the flame graph", () => {
         go({view: "flame", search: `^${row.name.replace(/[^\w\s]/g, "\\$&")}( \\[|$)`, zoom: null});
         delete shownViews.flame;
@@ -285,6 +293,39 @@ function showFunctions(section) {
       ...["Callers", "Callees"].flatMap((title) => [element("h3", {}, title),
         element("div", {id: title.toLowerCase()},
           relatedTable(title, functions[title.toLowerCase()], row.number))]));
+  };
+}
+
+// Annotated code
+
+const annotationOf = (name, module) => data.annotations.functions.findIndex(
+  (each) => each.name === name && each.module === module);
+
+function showCode(section) {
+  const {functions, note: text} = data.annotations;
+  const place = element("div", {id: "code"});
+  const select = element("select", {onchange: (event) => go({code: event.target.value})},
+    ...functions.map((each, number) => element("option", {value: number},
+      `${each.name} (${fileName(each.module)}): ${countNoun(each.self, "instruction")}`)));
+  section.append(element("div", {class: "tools"}, element("label", {}, "Function ", select)),
+    place, note(text));
+  if (!functions.length) place.append(element("p", {}, "No code of a file with functions ran."));
+  // The links of an annotation go to a line of it; the address of the page has the view.
+  place.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href^='#']");
+    if (!link) return;
+    event.preventDefault();
+    document.getElementById(link.getAttribute("href").slice(1))?.scrollIntoView({block: "center"});
+  });
+  let shown = null;
+  return (state) => {
+    const number = state.get("code") ?? 0;
+    if (number === shown || !functions[number]) return;
+    shown = number;
+    select.value = number;
+    const parsed = new DOMParser().parseFromString(functions[number].html, "text/html");
+    place.replaceChildren(...parsed.body.children);
+    markLinesOfAnnotations();
   };
 }
 
@@ -361,8 +402,8 @@ function sourceElements(file) {
 
 async function showPage() {
   data = await readData();
-  const available = Object.entries(VIEWS).filter(([name]) => name === "summary" || name === "coverage"
-    || !data.no_calls);
+  const ofCalls = ["timeline", "flame", "functions"];
+  const available = Object.entries(VIEWS).filter(([name]) => !data.no_calls || !ofCalls.includes(name));
   document.querySelector("nav").append(...available.map(([name, [title]]) =>
     element("a", {href: `#view=${name}`, "data-view": name}, title)));
   addEventListener("hashchange", showView);

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rtit.annotation.formats import html as annotation
 from rtit.errors import UnsupportedError
 from rtit.html_page import common_style, compress_data, html_page, read_asset
 from rtit.text_escaping import escape_control_characters
@@ -29,10 +30,11 @@ def render_page(data: PageData, path: str, *, served: str = "") -> bytes:
     shown = {**data.parts, "served": served, "perfetto_command": escape_control_characters(command)}
     views = _HERE.parent
     style = common_style() + read_asset("recording.css", _HERE)
-    style += read_asset("flame_graph.css", views)
+    style += read_asset("flame_graph.css", views) + annotation.STYLE
     script = read_asset("flame_graph.js", views) + "".join(
         read_asset(each, _HERE) for each in _SCRIPTS
     )
+    script += f"function markLinesOfAnnotations() {{\n{annotation.SCRIPT}\n}}\n"
     title = escape(escape_control_characters(data.title))
     body = (
         f'<header><h1>{title}</h1><nav aria-label="Views"></nav></header>\n<main></main>\n'
