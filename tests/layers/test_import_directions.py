@@ -36,7 +36,7 @@ PYTHON_PARTS = {
     "sideband": "perfdata image",
     "trace": "sideband image perfdata packets _core",
     "html_page": "",
-    "views": "annotation coverage profile trace image html_page _core",
+    "views": "annotation coverage profile trace image packets html_page _core",
     "testing": "capture counting coverage diff profile trace",
     "gdb": "views trace image _core",
     "profile": "trace image x86 _core",

@@ -250,7 +250,8 @@ def test_page_runs_no_script_of_others(browser: BrowserPage, page_url: str) -> N
 
 LABELS = """[...document.querySelectorAll("input, select, button, canvas, a, [tabindex]")]
     .filter((each) => each.getClientRects().length)
-    .filter((each) => !(each.getAttribute("aria-label") || each.textContent.trim()))
+    .filter((each) => !(each.getAttribute("aria-label")
+        || (each.matches("input, select") ? each.labels[0] : each)?.textContent.trim()))
     .map((each) => each.outerHTML)"""
 TEXT_COLOURS = """(() => {
     const backgroundOf = (element) => {

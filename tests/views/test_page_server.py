@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +18,13 @@ from rtit.views.page.page_server import ServedPage, serve_page
 from support.browser import BrowserPage
 from support.profiles import ProfiledProgram
 from support.recordings import RTIT
+from views.test_page import LABELS
 
 PAGE = b"<!DOCTYPE html><p>a page"
+
+
+def ask(*which: int) -> object:
+    return {"asked": which}
 
 
 @contextmanager
@@ -37,7 +43,7 @@ def serving(content: ServedPage) -> Iterator[tuple[int, str]]:
 
 @pytest.fixture
 def served() -> Iterator[tuple[int, str]]:
-    with serving(ServedPage(PAGE, lambda: b"timeline", has_perfetto=False)) as found:
+    with serving(ServedPage(PAGE, lambda: b"timeline", ask, has_perfetto=False)) as found:
         yield found
 
 
@@ -82,10 +88,18 @@ def test_timeline_is_saved_without_perfetto(served: tuple[int, str]) -> None:
     assert get(port, f"{path}other")[0].status == 404
 
 
+def test_instructions_are_decoded_on_request(served: tuple[int, str]) -> None:
+    port, path = served
+    _, body = get(port, f"{path}instructions?tid=7&first=100&count=20")
+    assert json.loads(body) == {"asked": [7, 100, 20]}
+    _, body = get(port, f"{path}instructions?tid=7")
+    assert "expected the numbers" in json.loads(body)["error"]
+
+
 def test_perfetto_shows_the_timeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(perfetto_server, "perfetto_folder", lambda: tmp_path)
     monkeypatch.setattr(perfetto_server, "PORT", 0)
-    with serving(ServedPage(PAGE, lambda: b"timeline", has_perfetto=True)) as (port, path):
+    with serving(ServedPage(PAGE, lambda: b"timeline", ask, has_perfetto=True)) as (port, path):
         reply, _ = get(port, f"{path}perfetto")
         assert reply.status == 303
         address = reply.headers["Location"].partition("?url=")[2]
@@ -101,8 +115,33 @@ def test_port_of_perfetto_in_use_is_reported(
     monkeypatch.setattr(perfetto_server, "perfetto_folder", lambda: tmp_path)
     with listen_locally(perfetto_server._PerfettoHandler) as other:
         monkeypatch.setattr(perfetto_server, "PORT", other.server_address[1])
-        with serving(ServedPage(PAGE, lambda: b"timeline", has_perfetto=True)) as (port, path):
+        with serving(ServedPage(PAGE, lambda: b"timeline", ask, has_perfetto=True)) as (port, path):
             assert b"is in use" in get(port, f"{path}perfetto")[1]
+
+
+def wait_for_lines(browser: BrowserPage) -> list[str]:
+    """Return the lines of the view of instructions, when they are there."""
+    script = """new Promise((done) => {
+        const look = () => {
+            const found = [...document.querySelectorAll("#view-instructions pre span")];
+            if (found.length) done(found.map((each) => each.textContent.trimEnd()));
+            else setTimeout(look, 20);
+        };
+        look();
+    })"""
+    lines: list[str] = browser.evaluate(script)
+    return lines
+
+
+def list_instructions(data: Path, first: int, last: int) -> list[str]:
+    fields = ["--fields", "index,ip,insn,asm,sym", "--index", f"{first}-{last}"]
+    command = [*RTIT, "instructions", *fields, str(data)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def list_packets(data: Path) -> list[str]:
+    command = [*RTIT, "packets", str(data)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def test_served_page_opens_in_the_browser(profiled: ProfiledProgram, browser: BrowserPage) -> None:
@@ -113,7 +152,21 @@ def test_served_page_opens_in_the_browser(profiled: ProfiledProgram, browser: Br
             line = process.stdout.readline()
             url = line.removeprefix("Serving the page at ").removesuffix(" until Ctrl-C\n")
             browser.open(f"{url}#view=timeline")
+            status = "document.querySelector('#view-timeline .details').textContent"
+            browser.evaluate("document.querySelector('canvas').focus()")
+            browser.press("PageDown")
+            assert browser.evaluate(status).endswith("callers and callees, instructions")
             links = "[...document.querySelectorAll('a')].map((each) => each.href)"
             assert f"{url}perfetto" in browser.evaluate(links)
+            browser.open(f"{url}#view=instructions&first=5000")
+            lines = wait_for_lines(browser)
+            shown = [line.rstrip() for line in lines if line[:12].strip()]
+            assert shown == list_instructions(profiled.data, 5000, 5099)
+            packets = {line.partition("  (")[0].strip() for line in lines if not line[:12].strip()}
+            assert len(packets) > 2
+            listed = list_packets(profiled.data)
+            first, last = (listed.index(each) for each in (min(packets), max(packets)))
+            assert sorted(packets) == listed[first : last + 1]
+            assert browser.evaluate(LABELS) == []
         finally:
             process.terminate()

@@ -34,6 +34,15 @@ class Truncated(PacketError):  # noqa: N818 - an end of stream, not a mistake
     """The data ends inside a packet: the end of a stream, not a malformed one."""
 
 
+def decode_whole_packet(raw: bytes) -> Packet:
+    """Return the packet that has these bytes. Raises as `decode`.
+
+    Only a block item (BIP) has a first byte with these bits and is longer than a TNT.
+    """
+    is_item = len(raw) > 1 and raw[0] & BLOCK_ITEM.mask[0] == BLOCK_ITEM.header[0]
+    return decode(raw, in_block=(4 if len(raw) == 5 else 8) if is_item else None)
+
+
 def decode(data: Data, offset: int = 0, *, in_block: ItemSize | None = None) -> Packet:
     """Return the packet that begins at `offset` (bytes).
 

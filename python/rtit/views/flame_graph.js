@@ -189,22 +189,19 @@ function showFlameGraph(svg, {availableWidth = null, onSelect = null} = {}) {
   input.value = state.get("search") || "";
   resize();
   search();
-  if (availableWidth) addEventListener("resize", resize);
-  return {
-    resize,
-    find(pattern) {
-      input.value = pattern;
-      search();
-      keepState();
-    },
-  };
+  if (availableWidth) {
+    addEventListener("resize", resize);
+    // The root is at the end of the picture; the title and the search stay visible.
+    addEventListener("scroll", () => {
+      const hidden = Math.max(-svg.getBoundingClientRect().top, 0);
+      head.setAttribute("transform", `translate(0 ${hidden})`);
+    });
+  }
+  return {resize};
 }
 
 function showFlameGraphFile(svg) {
   if (svg !== document.documentElement) return showFlameGraph(svg);
   showFlameGraph(svg, {availableWidth: () => Math.max(innerWidth - 16, 500)});
-  // The root is at the end of the page; the title and the search stay visible.
-  const head = svg.querySelector(".head");
-  addEventListener("scroll", () => head.setAttribute("transform", `translate(0 ${scrollY})`));
   scrollTo(0, svg.getAttribute("height"));
 }

@@ -15,8 +15,8 @@ from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
-from rtit.packets import BadBytes, Packet, decode, describe, to_json
-from rtit.packets.table import BLOCK_ITEM
+from rtit.packets import BadBytes, Packet, describe, to_json
+from rtit.packets.decode import decode_whole_packet
 from rtit.text_escaping import format_json
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class _PacketPrinter:
         if len(known) > _MAX_KNOWN_TEXTS:
             known.clear()
         for packet in set(packets) - known.keys():
-            known[packet] = describe_packet(_decode_packet(packet))
+            known[packet] = describe_packet(decode_whole_packet(packet))
         return map(known.__getitem__, packets)
 
 
@@ -235,7 +235,7 @@ class _StreamView:
             )
             packets = _bytes_of_packets(batch, batch.buffer("offset").tolist())
             for offset, raw, times in zip(offsets, packets, bounds, strict=False):
-                packet = _decode_packet(raw)
+                packet = decode_whole_packet(raw)
                 ip = state.ip_of_packet(packet) if packet.name in IP_PACKETS else None
                 title = describe(packet).removeprefix(packet.name).strip()
                 title = title if ip is None else f"{ip:#x}"
@@ -274,14 +274,6 @@ def _describe_as_json(packet: Packet) -> str:
     fields = to_json(packet)
     del fields["offset"]
     return format_json(fields)[1:-1]
-
-
-def _decode_packet(raw: bytes) -> Packet:
-    """Decode the bytes of one packet. Only a block item (BIP) has a first byte with these bits and
-    is longer than a TNT.
-    """
-    is_item = len(raw) > 1 and raw[0] & BLOCK_ITEM.mask[0] == BLOCK_ITEM.header[0]
-    return decode(raw, in_block=(4 if len(raw) == 5 else 8) if is_item else None)
 
 
 def _times_as_json(batch: Packets) -> Iterator[str]:

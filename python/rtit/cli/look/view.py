@@ -62,6 +62,7 @@ def _serve(trace: Trace, where: Selection | None, data: PageData) -> None:
     from rtit.errors import UnsupportedError
     from rtit.views.page.page_server import ServedPage, serve_page
     from rtit.views.page.rendering import render_page
+    from rtit.views.page.single_instructions import single_instructions
     from rtit.views.perfetto_server import perfetto_folder
     from rtit.views.timeline import collect_calls, perfetto_trace
 
@@ -75,5 +76,11 @@ def _serve(trace: Trace, where: Selection | None, data: PageData) -> None:
     except UnsupportedError:
         served = "file"
     page = render_page(data, trace.path, served=served)
-    server, url = serve_page(ServedPage(page, make_timeline, has_perfetto=served == "perfetto"))
+    content = ServedPage(
+        page,
+        make_timeline,
+        lambda *which: single_instructions(trace, *which),
+        has_perfetto=served == "perfetto",
+    )
+    server, url = serve_page(content)
     serve_until_interrupted(server, "page", url)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from rtit.profile.tables import Binary, Profile
     from rtit.trace import CallTree, Selection, Trace
+    from rtit.views.statistics import RecordingStatistics
     from rtit.views.timeline import Timeline, Track
 
 MAX_PROCESSES, MAX_STREAMS, MAX_LOSSES, MAX_CRASHES = 1000, 1000, 100, 10
@@ -81,11 +82,12 @@ def collect_page_data(
     markup: dict[str, Any] = {}
     parts: dict[str, Any] = {"report": _limit_report(report)}
     title = " ".join(trace.command_line) or trace.path
-    threads = trace.by_thread(where, always_split=True)
     try:
+        threads = trace.by_thread(where, always_split=True)
         tree = trace.call_tree(where)
     except UnsupportedError as error:
         parts["no_calls"] = str(error)
+        parts["functions"] = functions_without_calls(found)
     else:
         titles = {each.tid: each.title for each in threads} if len(threads) > 1 else {}
         parts["functions"] = functions_part(tree)
@@ -94,6 +96,9 @@ def collect_page_data(
         markup["flame_graph"] = b"".join(picture).decode("ascii")
         del tree, root
         parts["timeline"] = timeline_part(trace, where)
+        parts["threads"] = [
+            {"tid": each.tid, "title": each.title} for each in threads[:MAX_STREAMS]
+        ]
     profile = build_profile(trace, trace.by_thread(where))
     markup["annotations"] = annotations_part(profile)
     coverage = Coverage()
@@ -127,6 +132,18 @@ def _escape_texts(value: Any) -> Any:
 # Functions, their callers and callees
 
 
+def functions_without_calls(found: RecordingStatistics) -> dict[str, Any]:
+    """Return the functions with the most instructions, as columns, without callees."""
+    shown = found.functions.most_common(MAX_FUNCTIONS)
+    return {
+        "name": [_shorten(name) for (name, _), _ in shown],
+        "module": [module for (_, module), _ in shown],
+        "self": [count for _, count in shown],
+        "instructions": found.instructions,
+        "note": _cut_note(len(found.functions), "the most instructions"),
+    }
+
+
 def functions_part(tree: CallTree) -> dict[str, Any]:
     """Return the functions with the most instructions, callees included, as columns.
 
@@ -136,12 +153,6 @@ def functions_part(tree: CallTree) -> dict[str, Any]:
     totals = tree.by_function()
     ordered = sorted(totals.items(), key=lambda row: (-row[1].total_instructions, row[0]))
     shown = ordered[:MAX_FUNCTIONS]
-    note = ""
-    if len(shown) < len(ordered):
-        note = (
-            f"{len(ordered) - len(shown):,} functions are not shown: the {MAX_FUNCTIONS:,} with "
-            "the most instructions, callees included, are"
-        )
     numbers = {function: number for number, (function, _) in enumerate(shown)}
     callers, callees = (_number_functions(tree, numbers, each) for each in _call_edges(tree))
     return {
@@ -151,11 +162,18 @@ def functions_part(tree: CallTree) -> dict[str, Any]:
         "total": [row.total_instructions for _, row in shown],
         "calls": [row.calls for _, row in shown],
         "instructions": int(tree.self_instructions.sum()),
-        "count": len(ordered),
         "callers": callers,
         "callees": callees,
-        "note": note,
+        "note": _cut_note(len(ordered), "the most instructions, callees included"),
     }
+
+
+def _cut_note(count: int, most: str) -> str:
+    """Return a sentence about the functions that are not shown, of `count`; "" if all are."""
+    hidden = count - MAX_FUNCTIONS
+    if hidden <= 0:
+        return ""
+    return f"{hidden:,} functions are not shown: the {MAX_FUNCTIONS:,} with {most} are"
 
 
 def _shorten(name: str) -> str:

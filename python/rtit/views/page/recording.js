@@ -8,6 +8,7 @@ const VIEWS = {
   functions: ["Functions", showFunctions],
   code: ["Code", showCode],
   coverage: ["Coverage", showCoverage],
+  instructions: ["Instructions", showInstructions],
 };
 
 let data = null;
@@ -59,8 +60,10 @@ function showSummary(section) {
     ["decoded", formatShare(report.decoded_bytes, total("pt_bytes"))],
     ["processes", formatCount(report.processes_count)],
   ];
+  // several processes have a table with their ends
+  const endings = report.processes_count > 1 ? [] : report.endings;
   const facts = [["File", report.file], ...Object.entries(report.facts),
-    ...report.endings.map((each) => [`process ${each.pid}`, endingText(each)])];
+    ...endings.map((each) => [`process ${each.pid}`, endingText(each)])];
   section.append(
     element("dl", {class: "figures"}, ...figures.map(([name, value]) => element("div", {},
       element("dt", {}, name), element("dd", {id: `figure-${name.replace(" ", "-")}`}, value)))),
@@ -74,6 +77,8 @@ function showSummary(section) {
 
 const endingText = (each) =>
   each.signal ? `ended by signal ${each.signal}` : `exit code ${each.exit_code}`;
+
+const LOSSES_AT_ONCE = 10;
 
 function lossElements(report) {
   const lines = report.image_problems.map((each) => `code: ${each}`);
@@ -94,8 +99,11 @@ function lossElements(report) {
   });
   if (data.no_calls) lines.push(data.no_calls);
   if (!lines.length) return [element("p", {id: "losses"}, "All bytes of the trace were decoded.")];
-  return [element("div", {class: "warning"}, element("strong", {}, "Missing or unsure"),
-    element("ul", {class: "losses", id: "losses"}, ...lines.map((each) => element("li", {}, each))))];
+  const list = (texts) => element("ul", {class: "losses"}, ...texts.map((each) => element("li", {}, each)));
+  const rest = lines.slice(LOSSES_AT_ONCE);
+  return [element("div", {class: "warning", id: "losses"}, element("strong", {}, "Missing or unsure"),
+    list(lines.slice(0, LOSSES_AT_ONCE)), rest.length ? element("details", {},
+      element("summary", {}, `${formatCount(rest.length)} more`), list(rest)) : "")];
 }
 
 function faultElement(fault) {
@@ -108,16 +116,20 @@ function faultElement(fault) {
 }
 
 function streamTable(streams) {
+  const rows = streams.flatMap((each) => [each, ...Object.entries(each.threads).map(
+    ([title, instructions]) => ({title: `${each.title}: ${title}`, instructions, branches: null,
+      pt_bytes: null, exact_bytes: null}))]);
   const table = new DataTable({
     caption: "Threads and CPUs",
     sortedBy: 0,
-    rows: streams,
+    rows,
     columns: [
       countColumn("instructions", (each) => each.instructions),
       countColumn("branches", (each) => each.branches),
       countColumn("PT bytes", (each) => each.pt_bytes),
       {title: "bytes per 1000", value: (each) => each.instructions ? each.pt_bytes / each.instructions : 0,
-        show: (each) => (each.instructions ? 1000 * each.pt_bytes / each.instructions : 0).toFixed(1)},
+        show: (each) => each.pt_bytes === null ? "-"
+          : (each.instructions ? 1000 * each.pt_bytes / each.instructions : 0).toFixed(1)},
       shareColumn("decoded", (each) => each.exact_bytes, (each) => each.pt_bytes),
       {title: "stream", isName: true, value: (each) => each.title, show: (each) => each.title},
     ],
@@ -167,6 +179,9 @@ function showTimeline(section) {
     const number = data.functions.name.indexOf(timeline.names[track.name[call]]);
     if (number >= 0) details.append(linkButton("callers and callees",
       () => go({view: "functions", function: number})));
+    if (!data.served || view.axis !== "instructions") return;
+    details.append(", ", linkButton("instructions",
+      () => go({view: "instructions", tid: track.tid, first: track.begins[call]})));
   });
   const setAxis = (event) => view.setAxis(event.target.value);
   const axis = element("select", {"aria-label": "Axis", onchange: setAxis},
@@ -208,12 +223,20 @@ function showFlame(section) {
   const graph = showFlameGraph(svg, {
     availableWidth: () => place.clientWidth,
     onSelect: (name) => {
-      const number = data.functions.name.indexOf(name?.replace(/ \[[^\]]*\]$/, ""));
+      const number = name ? functionOfFrame(name) : -1;
       links.replaceChildren(number < 0 ? ""
         : linkButton(`Callers and callees of ${name}`, () => go({view: "functions", function: number})));
     },
   });
+  svg.scrollIntoView({block: "end"});
   return () => graph.resize();
+}
+
+// The label of a frame may have a note, and the file if several files have a function of the name.
+function functionOfFrame(label) {
+  const {name, module} = data.functions, text = label.replace(/ \[[^\]]*\]$/, "");
+  const found = name.indexOf(text);
+  return found >= 0 ? found : name.findIndex((each, number) => `${each} (${fileName(module[number])})` === text);
 }
 
 // Functions
@@ -222,7 +245,7 @@ function functionRows() {
   const {functions} = data;
   return functions.name.map((name, number) => ({
     number, name: name || "unknown", module: functions.module[number], self: functions.self[number],
-    total: functions.total[number], calls: functions.calls[number],
+    total: functions.total?.[number], calls: functions.calls?.[number],
   }));
 }
 
@@ -242,8 +265,10 @@ function showFunctions(section) {
     searched: (row) => `${row.name} ${row.module}`,
     columns: [
       countColumn("self", (row) => row.self), shareColumn("share", (row) => row.self, whole),
-      countColumn("total", (row) => row.total), shareColumn("share", (row) => row.total, whole),
-      countColumn("calls", (row) => row.calls), nameColumn("function", (row) => row),
+      ...(data.no_calls ? [] : [
+        countColumn("total", (row) => row.total), shareColumn("share", (row) => row.total, whole),
+        countColumn("calls", (row) => row.calls)]),
+      nameColumn("function", (row) => row),
     ],
   });
   const details = element("div", {id: "function", role: "region", "aria-label": "Selected function"});
@@ -281,10 +306,12 @@ function showFunctions(section) {
     }
     details.replaceChildren(
       element("h2", {}, row.name), element("p", {class: "faint"}, row.module || "unknown file"),
-      element("p", {}, `${countNoun(row.calls, "call")}; self ${formatCount(row.self)} `
-        + `(${formatShare(row.self, whole)}), total ${formatCount(row.total)} `
-        + `(${formatShare(row.total, whole)})`),
-      codeLink(row),
+      element("p", {}, `self ${formatCount(row.self)} (${formatShare(row.self, whole)})`,
+        data.no_calls ? "" : `, total ${formatCount(row.total)} (${formatShare(row.total, whole)}); `
+          + countNoun(row.calls, "call")),
+      codeLink(row));
+    if (data.no_calls) return;
+    details.append(
       linkButton("Find in the flame graph", () => {
         go({view: "flame", search: `^${row.name.replace(/[^\w\s]/g, "\\$&")}( \\[|$)`, zoom: null});
         delete shownViews.flame;
@@ -398,13 +425,59 @@ function sourceElements(file) {
       element("b", {class: "not"}, "not executed"), ", without colour: no code."), listing];
 }
 
+// Single instructions, which the server decodes
+
+const INSTRUCTIONS_AT_ONCE = 100;
+
+function showInstructions(section) {
+  const thread = element("select", {onchange: () => show(0)},
+    ...data.threads.map(({tid, title}) => element("option", {value: tid}, title)));
+  const number = element("input", {type: "number", min: 0, onchange: () => show(+number.value)});
+  const button = (text, step) =>
+    element("button", {type: "button", onclick: () => show(+number.value + step)}, text);
+  const status = element("p", {class: "details", role: "status"});
+  const listing = element("pre", {class: "source", tabindex: 0, "aria-label": "Instructions"});
+  section.append(element("div", {class: "tools"}, element("label", {}, "Thread ", thread),
+    element("label", {}, "First instruction ", number), button("Previous", -INSTRUCTIONS_AT_ONCE),
+    button("Next", INSTRUCTIONS_AT_ONCE)), status, listing,
+  note("Columns: number, address, bytes and text of the instruction, function. A line after a run of "
+    + "instructions is a packet that the decoder read for the run: its offset, fields and bytes."));
+
+  const show = (first) => go({tid: thread.value, first: Math.max(first, 0)});
+  let shown = "";
+
+  async function list(tid, first) {
+    const query = new URLSearchParams({tid, first, count: INSTRUCTIONS_AT_ONCE});
+    if (shown === `${query}`) return;
+    shown = `${query}`;
+    status.textContent = "Decoding\u2026";
+    const reply = await (await fetch(`instructions?${query}`)).json();
+    if (shown !== `${query}`) return;  // another request was made meanwhile
+    status.textContent = reply.error || (reply.lines.length ? "" : "The thread has no such instruction.");
+    listing.replaceChildren(...(reply.lines || []).flatMap((line, offset) => [
+      element("span", {}, `${line}\n`),
+      ...(reply.packets[first + offset] || []).map(([at, text, bytes]) => element("span", {class: "part"},
+        `${" ".repeat(13)}${at.toString(16).padStart(8, "0")}  ${text}  (${bytes})\n`)),
+    ]));
+  }
+
+  return (state) => {
+    thread.value = state.get("tid") ?? data.threads[0]?.tid;
+    number.value = state.get("first") ?? 0;
+    list(+thread.value, +number.value).catch((error) => { status.textContent = error.message; });
+  };
+}
+
 // The page
 
 async function showPage() {
   data = await readData();
-  const ofCalls = ["timeline", "flame", "functions"];
-  const available = Object.entries(VIEWS).filter(([name]) => !data.no_calls || !ofCalls.includes(name));
-  document.querySelector("nav").append(...available.map(([name, [title]]) =>
+  if (!data.served || data.no_calls) delete VIEWS.instructions;
+  if (data.no_calls) {
+    delete VIEWS.timeline;
+    delete VIEWS.flame;
+  }
+  document.querySelector("nav").append(...Object.entries(VIEWS).map(([name, [title]]) =>
     element("a", {href: `#view=${name}`, "data-view": name}, title)));
   addEventListener("hashchange", showView);
   addEventListener("keydown", (event) => {
