@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtit.annotation import annotate_function
+from rtit.annotation import annotate_functions
 from rtit.annotation.formats.html import annotation_html
 from rtit.coverage import Coverage, FolderTotals, SourceFile, folder_totals, source_files
 from rtit.coverage.formats.html import branch_signs
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rtit.image import FileFunction
     from rtit.profile.tables import Binary, Profile
     from rtit.trace import CallTree, Selection, Trace
     from rtit.views.statistics import RecordingStatistics
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 MAX_PROCESSES, MAX_STREAMS, MAX_LOSSES, MAX_CRASHES = 1000, 1000, 100, 10
 MAX_FUNCTIONS, MAX_CALLERS = 20_000, 50_000
 MAX_CALLS, MAX_CALL_DEPTH, MAX_TRACKS = 50_000, 100, 200
-MAX_ANNOTATED, MAX_ANNOTATED_INSTRUCTIONS = 20, 8000
+MAX_ANNOTATED, MAX_ANNOTATED_BYTES = 20, 32_000
 MAX_SOURCE_LINES, MAX_SOURCE_CHARACTERS, MAX_FILES = 100_000, 4 << 20, 20_000
 """What the page shows at most of each kind."""
 _CALLS_BEFORE_CRASH = 5
@@ -316,26 +317,32 @@ def annotations_part(profile: Profile) -> dict[str, Any]:
         rows = zip(numbers.tolist(), sums.tolist(), binary.offset[first].tolist(), strict=True)
         hottest += [(count, binary, offset) for owner, count, offset in rows if owner >= 0]
     hottest.sort(key=lambda each: -each[0])
-    functions: list[dict[str, Any]] = []
-    left = MAX_ANNOTATED_INSTRUCTIONS
+    chosen: dict[int, list[FileFunction]] = {}
+    left = MAX_ANNOTATED_BYTES
     for _, binary, offset in hottest[:MAX_ANNOTATED]:
         function = binary.symbols.find_function(offset)
-        if function is None or function.size > 4 * left:  # instructions have 4 bytes on average
-            continue
-        annotated = annotate_function(profile, binary, function)
-        left = max(left - len(annotated.instructions), 0)
-        functions.append(
-            {
-                "name": _shorten(annotated.name),
-                "module": annotated.path,
-                "self": annotated.executed_instructions,
-                "html": "\n".join(annotation_html(annotated, prefix=f"f{len(functions)}")),
-            }
-        )
+        if function is not None and function.size <= left:
+            left -= function.size
+            chosen.setdefault(binary.number, []).append(function)
+    annotated = [
+        function
+        for binary in profile.binaries
+        for function in annotate_functions(profile, binary, chosen.get(binary.number, []))
+    ]
+    annotated.sort(key=lambda each: -each.executed_instructions)
+    functions = [
+        {
+            "name": _shorten(each.name),
+            "module": each.path,
+            "self": each.executed_instructions,
+            "html": "\n".join(annotation_html(each, prefix=f"f{number}")),
+        }
+        for number, each in enumerate(annotated)
+    ]
     hidden = len(hottest) - len(functions)
     note = (
         f"{hidden:,} functions are not shown: the page has the {MAX_ANNOTATED} hottest ones, if "
-        f"they fit into {MAX_ANNOTATED_INSTRUCTIONS:,} instructions of code; see rtit annotate"
+        f"they fit into {MAX_ANNOTATED_BYTES:,} bytes of code; see rtit annotate"
     )
     return {"functions": functions, "note": note if hidden else ""}
 
