@@ -177,10 +177,12 @@ def test_coverage_page_and_cobertura_have_the_escaped_name(written: Callable[...
 
 
 def test_page_has_the_escaped_name(
-    written: Callable[..., bytes], tmp_path: Path, browser: BrowserPage
+    recording: ProfiledProgram, tmp_path: Path, browser: BrowserPage
 ) -> None:
-    path = tmp_path / f"page {SHOWN.replace('/', '')}.html"
-    path.write_bytes(written("view"))
+    path = tmp_path / "page.html"
+    data = tmp_path / NAME.replace("/", "")
+    shutil.copy(recording.data, data)
+    assert main(["view", str(data), "-o", str(path)]) == 0
     page = path.read_text()
     assert page.count("<script") == page.count("</script>") == 2
     browser.messages.clear()
@@ -190,6 +192,9 @@ def test_page_has_the_escaped_name(
         browser.open(f"{path.as_uri()}#view={view}")
         browser.evaluate("document.querySelector('canvas')?.dispatchEvent(new Event('click'))")
     assert browser.evaluate("document.querySelector('#function h2').textContent") == SHOWN
+    browser.open(f"{path.as_uri()}#view=summary")
+    file = browser.evaluate("document.querySelector('.facts dd').textContent")
+    assert file == escape_control_characters(str(data))
     assert browser.evaluate("document.querySelectorAll('main b').length") == 0
     assert browser.messages == []
 

@@ -219,11 +219,25 @@ def test_code_has_the_counts_of_annotate(
     assert counts == [(each["address"], f"{each['count']:,}") for each in expected["instructions"]]
 
 
+def second_call_end(events: list[dict[str, Any]]) -> int:
+    """Return where the second call of a trace in Chrome's format ends, in instructions."""
+    depth = begins = 0
+    for each in events:
+        if each["ph"] == "B":
+            begins, depth = begins + 1, depth + (begins >= 1)
+        elif each["ph"] == "E":
+            depth -= 1
+            if not depth:
+                return round(float(each["ts"]) * 1000)
+    raise AssertionError("the second call has no end")
+
+
 def test_timeline_has_the_calls_of_timeline(
     browser: BrowserPage, page_url: str, run: CommandRunner
 ) -> None:
     events = json.loads(run("timeline", "--for", "chrome"))["traceEvents"]
     begins = [each for each in events if each["ph"] == "B"]
+    end = second_call_end(events)
     open_view(browser, page_url, "timeline")
     heading = browser.evaluate("document.querySelector('.track h3').textContent")
     assert f"{len(begins):,} calls" in heading
@@ -232,7 +246,8 @@ def test_timeline_has_the_calls_of_timeline(
     browser.press("PageDown")
     status = browser.evaluate("document.querySelector('#view-timeline .details').textContent")
     assert status.startswith(f"{begins[1]['name']}: ")
-    assert f"from {round(begins[1]['ts'] * 1000):,} to " in status
+    begin = round(begins[1]["ts"] * 1000)
+    assert f": {end - begin:,} instructions, from {begin:,} to {end:,}" in status
 
 
 def test_page_runs_no_script_of_others(browser: BrowserPage, page_url: str) -> None:
@@ -246,6 +261,9 @@ def test_page_runs_no_script_of_others(browser: BrowserPage, page_url: str) -> N
         "refused"
     )
     assert browser.evaluate("window.bad === undefined")
+    refusals = " ".join(browser.messages)
+    browser.messages.clear()
+    assert all(rule in refusals for rule in ("script-src", "connect-src", "img-src"))
 
 
 LABELS = """[...document.querySelectorAll("input, select, button, canvas, a, [tabindex]")]

@@ -12,9 +12,12 @@ from threading import Thread
 
 import pytest
 
+from rtit.errors import UsageError
+from rtit.trace import Trace
 from rtit.views import perfetto_server
 from rtit.views.local_server import listen_locally
 from rtit.views.page.page_server import ServedPage, serve_page
+from rtit.views.page.single_instructions import single_instructions
 from support.browser import BrowserPage
 from support.profiles import ProfiledProgram
 from support.recordings import RTIT
@@ -133,8 +136,8 @@ def wait_for_lines(browser: BrowserPage) -> list[str]:
     return lines
 
 
-def list_instructions(data: Path, first: int, last: int) -> list[str]:
-    fields = ["--fields", "index,ip,insn,asm,sym", "--index", f"{first}-{last}"]
+def list_instructions(data: Path, first: int, end: int) -> list[str]:
+    fields = ["--fields", "index,ip,insn,asm,sym", "--index", f"{first}-{end}"]
     command = [*RTIT, "instructions", *fields, str(data)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
@@ -142,6 +145,22 @@ def list_instructions(data: Path, first: int, last: int) -> list[str]:
 def list_packets(data: Path) -> list[str]:
     command = [*RTIT, "packets", str(data)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_runs_have_every_packet_of_the_stream(profiled: ProfiledProgram) -> None:
+    with Trace(profiled.data) as trace:
+        [stream] = trace.streams
+        found = single_instructions(trace, stream.tid, 0, 1000)
+        offsets = sorted({packet[0] for each in found["packets"].values() for packet in each})
+        listed = [row.offset for batch in stream.packets() for row in batch]
+        assert len(found["lines"]) == 1000
+        assert offsets == listed[: len(offsets)]
+        assert {*found["packets"]} <= {int(line.split()[0]) for line in found["lines"]}
+
+
+def test_instructions_of_unknown_thread_are_refused(profiled: ProfiledProgram) -> None:
+    with Trace(profiled.data) as trace, pytest.raises(UsageError):
+        single_instructions(trace, 1, 0, 10)
 
 
 def test_served_page_opens_in_the_browser(profiled: ProfiledProgram, browser: BrowserPage) -> None:
@@ -161,7 +180,7 @@ def test_served_page_opens_in_the_browser(profiled: ProfiledProgram, browser: Br
             browser.open(f"{url}#view=instructions&first=5000")
             lines = wait_for_lines(browser)
             shown = [line.rstrip() for line in lines if line[:12].strip()]
-            assert shown == list_instructions(profiled.data, 5000, 5099)
+            assert shown == list_instructions(profiled.data, 5000, 5100)
             packets = {line.partition("  (")[0].strip() for line in lines if not line[:12].strip()}
             assert len(packets) > 2
             listed = list_packets(profiled.data)

@@ -43,7 +43,7 @@ def single_instructions(trace: Trace, tid: int, first: int, count: int) -> dict[
     if len(streams) > 1:
         raise UsageError(f"thread {tid} has several streams: see rtit instructions")
     stream, end = streams[0], first + min(count, MAX_INSTRUCTIONS)
-    where = Selection(tids=(tid,), indexes=(first, end - 1), head=end - first)
+    where = Selection(tids=(tid,), indexes=(first, end), head=end - first)
     text = b"".join(list_instructions(trace, streams, FIELDS, where)).decode()
     runs = list(_runs_between(stream, first, end))
     return {"first": first, "lines": text.splitlines(), "packets": _packets_of_runs(stream, runs)}
