@@ -381,16 +381,22 @@ def test_page_states_what_is_cut(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for limit in ("MAX_FUNCTIONS", "MAX_CALLS"):
-        monkeypatch.setattr(page_data, limit, 5)
+    limits = {"MAX_FUNCTIONS": 5, "MAX_CALLERS": 2, "MAX_CALLS": 5, "MAX_ANNOTATED": 1}
+    for limit, value in limits.items():
+        monkeypatch.setattr(page_data, limit, value)
     monkeypatch.setattr(page_data, "MAX_SOURCE_LINES", 1)
     path = tmp_path / "page.html"
     assert main(["view", str(profiled.data), "-o", str(path)]) == 0
-    notes = {"functions": "functions are not shown", "timeline": "calls are not shown"}
+    notes = {
+        "functions": "callees with the fewest instructions are not shown",
+        "code": "functions are not shown",
+        "timeline": "calls are not shown",
+    }
     for view, text in {**notes, "coverage": "is not shown"}.items():
         open_view(browser, path.as_uri(), view)
         assert text in browser.evaluate(f"document.querySelector('#view-{view}').textContent")
     open_view(browser, path.as_uri(), "functions")
+    assert "functions are not shown" in browser.evaluate("document.body.textContent")
     assert len(table_rows(browser, "#functions")) == 5
 
 

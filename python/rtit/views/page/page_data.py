@@ -69,11 +69,12 @@ def collect_page_data(
     """
     streams = trace.select(where)
     found = compute_statistics(trace, streams, MAX_LOSSES)
-    crashes = find_crashes(trace, streams)[:MAX_CRASHES]
-    report = report_json(
-        trace, found, process_tree(trace, found.streams), crashes, _CALLS_BEFORE_CRASH
-    )
+    crashes = find_crashes(trace, streams)
+    processes = process_tree(trace, found.streams)
+    report = report_json(trace, found, processes, crashes[:MAX_CRASHES], _CALLS_BEFORE_CRASH)
     del report["functions"]
+    report["faults_count"] = len(crashes)
+    report["streams_count"] = len(found.streams)
     report["decoded_bytes"] = sum(each.exact_bytes for each in found.streams)
     report["lost"] = [len(each.losses) for each in found.streams]
     report["streams"] = [
@@ -124,7 +125,7 @@ def _escape_texts(value: Any) -> Any:
     if isinstance(value, str):
         return escape_control_characters(value)
     if isinstance(value, dict):
-        return {name: _escape_texts(each) for name, each in value.items()}
+        return {_escape_texts(name): _escape_texts(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [*map(_escape_texts, value)] if value and not isinstance(value[0], int) else value
     return value
@@ -156,6 +157,12 @@ def functions_part(tree: CallTree) -> dict[str, Any]:
     shown = ordered[:MAX_FUNCTIONS]
     numbers = {function: number for number, (function, _) in enumerate(shown)}
     callers, callees = (_number_functions(tree, numbers, each) for each in _call_edges(tree))
+    notes = [_cut_note(len(ordered), "the most instructions, callees included")]
+    hidden = max(len(each) - MAX_CALLERS for each in (callers, callees))
+    if hidden > 0:
+        notes.append(
+            f"up to {hidden:,} callers or callees with the fewest instructions are not shown"
+        )
     return {
         "name": [_shorten(name) for (name, _), _ in shown],
         "module": [module for (_, module), _ in shown],
@@ -163,9 +170,9 @@ def functions_part(tree: CallTree) -> dict[str, Any]:
         "total": [row.total_instructions for _, row in shown],
         "calls": [row.calls for _, row in shown],
         "instructions": int(tree.self_instructions.sum()),
-        "callers": callers,
-        "callees": callees,
-        "note": _cut_note(len(ordered), "the most instructions, callees included"),
+        "callers": callers[:MAX_CALLERS],
+        "callees": callees[:MAX_CALLERS],
+        "note": "; ".join(filter(None, notes)),
     }
 
 
@@ -217,8 +224,8 @@ def _outermost_rows(
 def _number_functions(
     tree: CallTree, numbers: dict[tuple[str, str], int], edges: _Edges
 ) -> list[list[int]]:
-    """Return rows (function, other function, calls, self, total) with the numbers of functions,
-    those with the largest totals.
+    """Return rows (function, other function, calls, self, total) with the numbers of functions, the
+    largest totals first.
     """
     keys, others, counts = edges
     number_of = {
@@ -239,7 +246,7 @@ def _number_functions(
     distinct, which = np.unique(pairs, return_inverse=True)
     sums = np.zeros((len(distinct), 3), _U64)
     np.add.at(sums, which, counts[kept])
-    largest = np.argsort(sums[:, 2], kind="stable")[::-1][:MAX_CALLERS]
+    largest = np.argsort(sums[:, 2], kind="stable")[::-1]
     return [
         [int(pair) >> 32, (int(pair) & 0xFFFF_FFFF) - 1, *row]
         for pair, row in zip(distinct[largest].tolist(), sums[largest].tolist(), strict=True)
@@ -362,11 +369,11 @@ def coverage_part(sources: Sequence[SourceFile], message: str) -> dict[str, Any]
     for number in sorted(executed, key=lambda number: -sources[number].lines_hit):
         source = sources[number]
         text = [line.expandtabs() for line in read_source(source.path)]
-        lines -= source.line_count
-        characters -= sum(map(len, text)) + len(text)
-        if min(lines, characters) < 0:
+        size = sum(map(len, text)) + len(text)
+        if source.line_count > lines or size > characters:
             without_text += 1
             continue
+        lines, characters = lines - source.line_count, characters - size
         rows = [
             [line, count, branch_signs(branches)]
             for line, count, branches in source.iterate_lines_with_branches()

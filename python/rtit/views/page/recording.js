@@ -70,9 +70,14 @@ function showSummary(section) {
     ...lossElements(report),
     element("dl", {class: "facts"}, ...facts.flatMap(([name, value]) =>
       [element("dt", {}, name === "profile" ? "processor profile" : name), element("dd", {}, value)])),
-    ...report.faults.map(faultElement),
-    streamTable(streams), processTable(report),
+    ...report.faults.map(faultElement), moreNote(report, "faults", "faults"),
+    streamTable(streams), moreNote(report, "streams", "threads or CPUs"), processTable(report),
   );
+}
+
+function moreNote(report, name, what) {
+  const hidden = report[`${name}_count`] - report[name].length;
+  return note(hidden > 0 ? `${formatCount(hidden)} further ${what} are not shown` : "");
 }
 
 const endingText = (each) =>
@@ -82,6 +87,8 @@ const LOSSES_AT_ONCE = 10;
 
 function lossElements(report) {
   const lines = report.image_problems.map((each) => `code: ${each}`);
+  const hidden = report.image_problems_count - report.image_problems.length;
+  if (hidden > 0) lines.push(`${formatCount(hidden)} further problems of code`);
   if (report.incomplete) lines.unshift(`the recording is incomplete: ${report.incomplete}`);
   report.streams.forEach((each, number) => {
     lines.push(...each.losses.map((text) => `${each.title}: ${text}`));
@@ -163,9 +170,7 @@ function processTable(report) {
     ],
   });
   return element("div", {id: "processes"}, element("h2", {}, "Processes"), table.element,
-    note(report.processes.length < report.processes_count
-      ? `${formatCount(report.processes_count - report.processes.length)} processes are not shown: `
-        + `the first ${formatCount(report.processes.length)} are` : ""));
+    moreNote(report, "processes", "processes"));
 }
 
 // Timeline

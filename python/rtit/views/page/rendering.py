@@ -49,5 +49,7 @@ def render_page(data: PageData, path: str, *, served: str = "") -> bytes:
         connects=bool(served),
     )
     if len(page) >= MAX_PAGE_BYTES:
-        raise UnsupportedError(f"the page would have {len(page):,} bytes")
+        raise UnsupportedError(
+            f"the page would have {len(page):,} bytes: select fewer threads (--tid, --comm)"
+        )
     return page
