@@ -75,6 +75,8 @@ def collect_page_data(
     del report["functions"]
     report["faults_count"] = len(crashes)
     report["streams_count"] = len(found.streams)
+    report["branches"] = sum(each.branches for each in found.streams)
+    report["pt_bytes"] = sum(each.pt_bytes for each in found.streams)
     report["decoded_bytes"] = sum(each.exact_bytes for each in found.streams)
     report["lost"] = [len(each.losses) for each in found.streams]
     report["streams"] = [

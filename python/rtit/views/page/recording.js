@@ -52,12 +52,11 @@ function showView() {
 
 function showSummary(section) {
   const {report} = data, {streams} = report;
-  const total = (name) => streams.reduce((sum, each) => sum + each[name], 0);
   const figures = [
     ["instructions", formatCount(report.instructions)],
-    ["branches", formatCount(total("branches"))],
-    ["PT bytes", formatCount(total("pt_bytes"))],
-    ["decoded", formatShare(report.decoded_bytes, total("pt_bytes"))],
+    ["branches", formatCount(report.branches)],
+    ["PT bytes", formatCount(report.pt_bytes)],
+    ["decoded", formatShare(report.decoded_bytes, report.pt_bytes)],
     ["processes", formatCount(report.processes_count)],
   ];
   // several processes have a table with their ends
@@ -66,7 +65,7 @@ function showSummary(section) {
     ...endings.map((each) => [`process ${each.pid}`, endingText(each)])];
   section.append(
     element("dl", {class: "figures"}, ...figures.map(([name, value]) => element("div", {},
-      element("dt", {}, name), element("dd", {id: `figure-${name.replace(" ", "-")}`}, value)))),
+      element("dt", {}, name), element("dd", {}, value)))),
     ...lossElements(report),
     element("dl", {class: "facts"}, ...facts.flatMap(([name, value]) =>
       [element("dt", {}, name === "profile" ? "processor profile" : name), element("dd", {}, value)])),
@@ -284,8 +283,8 @@ function showFunctions(section) {
 
   function codeLink(row) {
     const number = annotationOf(row.name, row.module);
-    return number < 0 ? "" : element("span", {},
-      linkButton("Source and machine code", () => go({view: "code", code: number})), ", ");
+    return number < 0 ? "" : element("p", {},
+      linkButton("Source and machine code", () => go({view: "code", code: number})));
   }
 
   function relatedTable(caption, related, number) {
@@ -318,7 +317,7 @@ function showFunctions(section) {
     if (data.no_calls) return;
     details.append(
       linkButton("Find in the flame graph", () => {
-        go({view: "flame", search: `^${row.name.replace(/[^\w\s]/g, "\\$&")}( \\[|$)`, zoom: null});
+        go({view: "flame", search: `^${row.name.replace(/[^\w\s]/g, "\\$&")}( [[(]|$)`, zoom: null});
         delete shownViews.flame;
         document.getElementById("view-flame")?.remove();
       }),
@@ -398,7 +397,7 @@ function showCoverage(section) {
     const prefix = state.get("folder");
     if (prefix !== shownFolder) {
       shownFolder = prefix;
-      const beginning = prefix === null ? "" : prefix.endsWith("/") ? prefix : `${prefix}/`;
+      const beginning = [null, "."].includes(prefix) ? "" : prefix.endsWith("/") ? prefix : `${prefix}/`;
       files.replaceRows(coverage.files.filter((file) => file.path.startsWith(beginning)));
     }
     const file = coverage.files[state.get("file") ?? -1];
