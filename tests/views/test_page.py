@@ -250,6 +250,35 @@ def test_timeline_has_the_calls_of_timeline(
     assert f": {end - begin:,} instructions, from {begin:,} to {end:,}" in status
 
 
+def test_axis_of_time_has_nanoseconds(browser: BrowserPage, page_url: str) -> None:
+    open_view(browser, page_url, "timeline")
+    browser.evaluate(
+        """(() => {
+            const axis = document.querySelector("select");
+            axis.value = "time";
+            axis.dispatchEvent(new Event("change"));
+            document.querySelector("canvas").focus();
+        })()"""
+    )
+    browser.press("PageDown")
+    status = browser.evaluate("document.querySelector('#view-timeline .details').textContent")
+    assert re.search(r": [\d,]+ ns, from 0 to [\d,]+ ", status)
+
+
+def test_recording_of_the_kernel_has_a_page_without_calls(
+    traces: Path, browser: BrowserPage, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    recording = traces / "chromeos" / "cpu-wide.perf.data"
+    assert main(["view", str(recording), "-o", str(path)]) == 3
+    open_view(browser, path.as_uri(), "timeline")
+    links = browser.evaluate("[...document.querySelectorAll('nav a')].map((a) => a.textContent)")
+    assert links == ["Summary", "Functions", "Code", "Coverage"]
+    losses = browser.evaluate("document.querySelector('#losses').textContent")
+    assert "the kernel was traced, so rtit cannot follow the calls" in losses
+    assert "no code is known at" in losses
+
+
 def test_page_runs_no_script_of_others(browser: BrowserPage, page_url: str) -> None:
     open_view(browser, page_url, "summary")
     browser.evaluate(

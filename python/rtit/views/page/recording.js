@@ -162,7 +162,7 @@ function processTable(report) {
       countColumn("threads", (each) => each.threads),
       {title: "process", isName: true, value: (each) => order.get(each), show: (each) => {
         const ended = each.exit_code !== null || each.signal ? `: ${endingText(each)}` : "";
-        const cell = element("span", {}, `${each.pid} ${each.name}${ended}`);
+        const cell = element("div", {}, `${each.pid} ${each.name}${ended}`);
         cell.style.paddingLeft = `${depthOf(each.pid)}rem`;
         return cell;
       }},
