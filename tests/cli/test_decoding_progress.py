@@ -178,3 +178,14 @@ def test_no_progress_line_for_an_empty_stream(
     with show_progress("report", [empty], prints=False):
         assert empty.read() == b""
     assert terminal.getvalue() == ""
+
+
+def test_page_shows_the_progress_of_each_pass(
+    ticking_clock: list[float], record: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rtit.cli.progress._QUIET_SECONDS", 0)
+    terminal = replace_stderr(monkeypatch, Terminal())
+    data = record(["/bin/true"]).data
+    assert main(["view", str(data), "-o", str(tmp_path / "page.html")]) == 0
+    passes = [line.partition(":")[0] for line in shown_lines(terminal.getvalue())]
+    assert list(dict.fromkeys(passes)) == [f"rtit view, pass {each} of 4" for each in range(1, 5)]

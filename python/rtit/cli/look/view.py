@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from itertools import count
 from typing import TYPE_CHECKING
 
 from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from rtit.trace import Selection, Trace
@@ -44,12 +46,20 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write or serve the page; return 3 if something could not be decoded."""
-    from rtit.views.page.page_data import collect_page_data
+    from rtit.views.page.page_data import PASSES, collect_page_data
     from rtit.views.page.rendering import render_page
 
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
-        data = collect_page_data(trace, where, arguments.dso)
+        numbers = count(1)
+        data = collect_page_data(
+            trace,
+            where,
+            arguments.dso,
+            lambda streams: show_progress(
+                f"view, pass {next(numbers)} of {PASSES}", streams, prints=False
+            ),
+        )
         if arguments.output is not None:
             output.write_file_or_stdout(arguments.output, [render_page(data, trace.path)])
         else:

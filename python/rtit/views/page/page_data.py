@@ -6,6 +6,7 @@ than 15 MB. All parts together need three passes over the recording, and one for
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +30,14 @@ from rtit.views.timeline import collect_calls, iterate_tracks, lane_name
 from rtit.views.trace_tail import find_crashes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
     from rtit.image import FileFunction
     from rtit.profile.tables import Binary, Profile
-    from rtit.trace import CallTree, Selection, Trace
+    from rtit.trace import CallTree, Selection, Stream, Trace
     from rtit.views.statistics import RecordingStatistics
     from rtit.views.timeline import Timeline, Track
 
@@ -59,16 +61,25 @@ class PageData:
     has_gaps: bool
 
 
+PASSES = 4
+"""How often `collect_page_data` decodes a recording."""
+
+
 def collect_page_data(
-    trace: Trace, where: Selection | None = None, dsos: Sequence[str] = ()
+    trace: Trace,
+    where: Selection | None = None,
+    dsos: Sequence[str] = (),
+    during_pass: Callable[[Sequence[Stream]], AbstractContextManager[object]] = nullcontext,
 ) -> PageData:
     """Decode the selected threads and return the data of their page.
 
-    `dsos`: files of which the page has the coverage; by default the program. Raises UsageError for
-    a file without executed code.
+    `dsos`: files of which the page has the coverage; by default the program. `during_pass` is
+    called for each decoding of some streams, for example to show progress. Raises UsageError for a
+    file without executed code.
     """
     streams = trace.select(where)
-    found = compute_statistics(trace, streams, MAX_LOSSES)
+    with during_pass(streams):
+        found = compute_statistics(trace, streams, MAX_LOSSES)
     crashes = find_crashes(trace, streams)
     processes = process_tree(trace, found.streams)
     report = report_json(trace, found, processes, crashes[:MAX_CRASHES], _CALLS_BEFORE_CRASH)
@@ -88,7 +99,8 @@ def collect_page_data(
     title = " ".join(trace.command_line) or trace.path
     try:
         threads = trace.by_thread(where, always_split=True)
-        tree = trace.call_tree(where)
+        with during_pass(threads):
+            tree = trace.call_tree(where)
     except UnsupportedError as error:
         parts["no_calls"] = str(error)
         parts["functions"] = functions_without_calls(found)
@@ -99,11 +111,14 @@ def collect_page_data(
         picture = flame_graph(root, title, embedded=True)
         markup["flame_graph"] = b"".join(picture).decode("ascii")
         del tree, root
-        parts["timeline"] = timeline_part(trace, where)
+        with during_pass(threads):
+            parts["timeline"] = timeline_part(trace, where)
         parts["threads"] = [
             {"tid": each.tid, "title": each.title} for each in threads[:MAX_STREAMS]
         ]
-    profile = build_profile(trace, trace.by_thread(where))
+    profiled = trace.by_thread(where)
+    with during_pass(profiled):
+        profile = build_profile(trace, profiled)
     markup["annotations"] = annotations_part(profile)
     coverage = Coverage()
     coverage.add(profile, trace.path)
