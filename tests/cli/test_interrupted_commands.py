@@ -38,6 +38,7 @@ READING_COMMANDS = {
     "annotate": ["main", "PACK"],
     "diff": ["PACK", "PACK"],
     "events": ["PACK"],
+    "query": ["PACK", "select * from branches"],
     "lint": ["--rules"],
     "scenario": ["table_33_10_begin"],
     "msr": ["IA32_RTIT_CTL", "0x2401"],
@@ -52,6 +53,8 @@ WRITING_COMMANDS = {
     "coverage": ["--format", "drcov", "-o", "made", "PACK"],
     "annotate": ["main", "--html", "-o", "made", "PACK"],
     "convert": ["DATA", "--split", "parts"],
+    "query": ["PACK", "select * from branches", "--format", "parquet", "-o", "made"],
+    "export": ["PACK", "--to", "made", "--tables", "packets,blocks"],
 }
 TESTED_ELSEWHERE = {"record", "gdb"}
 """These run programs: see end_to_end/test_interrupted.py and gdb/test_debugger.py."""
@@ -192,6 +195,7 @@ AFTER_FIRST_WRITE = {
         "__import__('rtit.trace.recording.byte_source').trace.recording.byte_source.AuxDataSource",
         "_pieces_with_overlap",
     ),
+    "export": ("__import__('rtit.query').query.Database", "write_parquet"),
 }
 """The signal arrives after a part of a file was written."""
 AFTER_OPENING = ("__import__('rtit.capture.output_files').capture.output_files", "NamedFile")

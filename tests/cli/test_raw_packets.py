@@ -25,6 +25,8 @@ REQUIRED_OPTIONS = {
     "profile": ["--for", "bolt"],
     "verify": ["--truth", "t"],
     "annotate": ["main"],
+    "query": ["select * from blocks"],
+    "export": ["--to", "made"],
 }
 NO_CODE = {
     # packets alone, or none at all

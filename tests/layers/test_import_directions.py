@@ -37,6 +37,7 @@ PYTHON_PARTS = {
     "trace": "sideband image perfdata packets _core",
     "html_page": "",
     "views": "annotation coverage profile trace image packets html_page _core",
+    "query": "trace image _core",
     "testing": "capture counting coverage diff profile trace",
     "gdb": "views trace image _core",
     "profile": "trace image x86 _core",

@@ -19,6 +19,7 @@ OTHERS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
 TEXTS = (*PAGES, *(ROOT / name for name in OTHERS))
 
 _CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^\$ (.*(?:\n> .*)*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _EXIT_CODE = re.compile(r"#.*\bexit code (\d+)$")
 _NOT_RUN = ("pip", "python3", "sudo")
@@ -27,9 +28,13 @@ _SIGPIPE = 141
 
 
 def console_blocks(page: Path) -> list[list[str]]:
-    """Return the commands of each console block: the lines after the prompt `$`."""
+    """Return the commands of each console block: the lines after the prompt `$`, with the lines
+    after the prompt `>` that continue them.
+    """
     blocks = _CONSOLE.findall(page.read_text())
-    return [re.findall(r"^\$ (.*)$", block, re.MULTILINE) for block in blocks]
+    return [
+        [command.replace("\n> ", "\n") for command in _COMMAND.findall(block)] for block in blocks
+    ]
 
 
 def python_blocks(page: Path) -> list[str]:

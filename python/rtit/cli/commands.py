@@ -37,6 +37,9 @@ GROUPS = {
         "blocks": Command("List every contiguous sequence of executed instructions", "look.rows"),
         "edges": Command("Count how often each branch went to each target", "look.rows"),
         "events": Command("List interrupts, transactions, PTWRITEs and power events", "look.rows"),
+        "query": Command(
+            "Run a SELECT statement on packets, blocks, calls and other tables", "look.query"
+        ),
         "info": Command("Show the machine, settings and files of a recording", "look.info"),
     },
     "Measure and compare": {
@@ -68,6 +71,7 @@ GROUPS = {
             "Convert a recording to raw PT and memory mappings, or raw PT to a recording",
             "move.convert",
         ),
+        "export": Command("Write tables of a recording as Parquet files", "move.export"),
     },
     "Intel PT internals": {
         "packets": Command("List the packets of a trace", "internals.packets"),

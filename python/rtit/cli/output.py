@@ -118,6 +118,17 @@ def write_folder(
 ) -> None:
     """Write a folder of files as a whole, from the names of the files and their contents.
 
+    Replaces a folder and raises as `atomic_folder`.
+    """
+    with atomic_folder(name, replaces=replaces) as folder:
+        for file, content in files:
+            (folder / file).write_bytes(content)
+
+
+@contextlib.contextmanager
+def atomic_folder(name: str, *, replaces: tuple[str, ...]) -> Iterator[Path]:
+    """Make a folder to write files into; it has its name after all have been written.
+
     An older folder is replaced if each of its files matches one of the patterns `replaces`. Raises
     UsageError for a folder with other files, OSError.
     """
@@ -137,8 +148,7 @@ def write_folder(
         error.filename = name
         raise
     try:
-        for file, content in files:
-            (beside / file).write_bytes(content)
+        yield beside
         if path.exists():
             shutil.rmtree(path)
         beside.rename(path)

@@ -46,7 +46,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(prog, **{**kwargs, **layout})
         self._rare: list[argparse._ArgumentGroup] = []
         self.has_intermixed_arguments = False
-        """Whether options can be between two arguments of which the second may be left out."""
+        """Whether options can be between two arguments of which one may be left out."""
 
     def add_rare_group(self, title: str) -> argparse._ArgumentGroup:
         """Add a group that only --help-all shows."""

@@ -201,6 +201,7 @@ EXTRA_COLUMNS: dict[str, Field] = {
     "space": ("space", "u4", None),
     "target_space": ("target_space", "u4", None),
     "index": ("index", "u8", None),
+    "size": ("size", "u8", None),
     "function": ("function", "u4", LABELS_BY_BATCH),
     "file": ("file", "u4", LABELS_BY_BATCH),
     "line": ("line", "u4", None),
@@ -222,6 +223,8 @@ Times, with `timing=True`:
 
 Packets have `time`, the estimate after each packet, and the bounds of the time at which the packet
 was generated.
+
+Packets of `rtit.query` have their `size` in bytes.
 
 Threads: tables of a `Trace` have the `tid` and `cpu` of the stream, -1 if it has none. If threads
 share a CPU, `tid` and `pid` are those of the thread that ran, -1 if unknown. If records say which

@@ -81,7 +81,7 @@ def add_source_columns(
         if "function" in wanted:
             numbers, _ = lookup_symbols(symbols, stream, rows, rows["time"], addresses)
             names = {
-                number: _function_or_module(*symbols.table[number])
+                number: function_or_module(*symbols.table[number])
                 for number in np.unique(numbers).tolist()
             }
             added["function"] = functions.encode(numbers, names)
@@ -97,7 +97,8 @@ def add_source_columns(
         yield batch.with_columns(**added).replace(functions=functions.texts, files=files.texts)
 
 
-def _function_or_module(function: str, module: str) -> str:
+def function_or_module(function: str, module: str) -> str:
+    """Return the name of the function, or of the file if there is no function."""
     return function or module.rpartition("/")[2]
 
 
