@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from inspect import isfunction
 
 import pytest
@@ -35,6 +35,16 @@ WITHOUT = {
 }
 
 
+OPTIONAL = [
+    ("unicorn", "unicorn"),
+    ("rtit.query", "duckdb"),
+    ("to_polars", "polars"),
+    ("to_pandas", "pandas"),
+    ("to_arrow", "pyarrow"),
+]
+"""Words in blocks that need a library which may be missing."""
+
+
 CALLS = """
 import sys as _sys
 def _seen(frame, event, _argument, known=set()):
@@ -55,7 +65,7 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     folder = tmp_path_factory.mktemp("blocks")
     add_examples(folder)
     for block in (each for page in PAGES for each in python_blocks(page)):
-        if "unicorn" in block and importlib.util.find_spec("unicorn") is None:
+        if any(word in block and find_spec(library) is None for word, library in OPTIONAL):
             continue
         ended = subprocess.run(
             [sys.executable, "-c", CALLS + block],

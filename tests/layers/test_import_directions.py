@@ -32,7 +32,8 @@ PYTHON_PARTS = {
     "scenario": "processor unit registers packets",
     "perfdata": "_core",
     "image": "_core",
-    "capture": "generated_files processor unit registers perfdata image _core",
+    # `Recording.trace` opens the recording
+    "capture": "generated_files processor unit registers perfdata image trace _core",
     "sideband": "perfdata image",
     "trace": "sideband image perfdata packets _core",
     "html_page": "",

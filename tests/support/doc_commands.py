@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from support.griffin import BUFFER, HEAD, PAGE, THREAD, XPAGE, log_item
@@ -100,7 +101,9 @@ def run_commands(page: Path, folder: Path, programs_in: Path) -> None:
 
 
 def _has_programs(command: str) -> bool:
-    """Return whether the program of a command is installed, and gdb for `rtit gdb`."""
+    """Return whether the program of a command is installed, and what the command of rtit needs."""
     words = command.split()
+    if words[:2] in (["rtit", "query"], ["rtit", "export"]):
+        return find_spec("duckdb") is not None
     name = "gdb" if words[:2] == ["rtit", "gdb"] else words[0]
     return name in ("rtit", "export") or name.startswith("./") or shutil.which(name) is not None

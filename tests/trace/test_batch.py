@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import pickle
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import rtit
 from rtit.packets import encode
-from rtit.trace import BlockIds, BranchKind, Stream
+from rtit.trace import BlockIds, BranchKind, Calls, Stream
 from rtit.trace.tables.rows import Branch, Instruction, SyncPoint
 from support.streams import SYNC
 
@@ -237,3 +238,11 @@ def test_duckdb_queries_batches() -> None:
         ("indirect jump", 40_000),
         ("not taken", 20_000),
     ]
+
+
+def test_names_that_are_not_utf_8_are_texts_of_arrow() -> None:
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    calls = Calls(*(np.zeros(1, dtype) for _, dtype, _ in Calls.FIELDS))
+    module = os.fsdecode("/bin/é".encode() + b"\xff")
+    frame = polars.DataFrame(calls.replace(functions=("f",), modules=(module,)))
+    assert frame["module"].to_list() == ["/bin/é\\xff"]

@@ -15,6 +15,7 @@ from rtit.errors import RecordError
 if TYPE_CHECKING:
     from rtit.capture.request import RecordPlan
     from rtit.perfdata import ExitStatus
+    from rtit.trace import Trace
 
 
 STOPPED_BY_FULL_DISK = "before the disk was full"
@@ -78,6 +79,12 @@ class Recording:
     traced_instructions: int | None = None
     traced_branches: int | None = None
     counted: bool = True
+
+    def trace(self) -> Trace:
+        """Return the recording, opened for reading. Raises as `rtit.Trace`."""
+        from rtit.trace import Trace
+
+        return Trace(self.path)
 
 
 def exit_code_from_status(wait_status: int) -> int:

@@ -11,6 +11,7 @@ from rtit.trace.raw_pt import Decoder, DecodeResult, RawTrace, decode
 from rtit.trace.recording.byte_source import AuxDataSource, ByteSource, MemorySource
 from rtit.trace.recording.decoder_settings import Settings, Start
 from rtit.trace.stream import Stream
+from rtit.trace.tables.arrow_rows import ArrowRows
 from rtit.trace.tables.batch import Batch, BranchKind, End, ErrorClass, EventKind, Table, Trust
 from rtit.trace.tables.block_ids import BlockIds, BlockIdTable, BlockTable, InstructionRuns
 from rtit.trace.tables.call_tree import (
@@ -43,6 +44,7 @@ from rtit.trace.threads.address_spaces import SpaceKey, Spaces
 from rtit.trace.trace import Process, ProcessExit, Trace
 
 __all__ = [
+    "ArrowRows",
     "AuxDataSource",
     "Batch",
     "Block",

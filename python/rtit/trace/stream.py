@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rtit.errors import RtitError, UnsupportedError
 from rtit.image import GUEST_KERNEL_PID, KERNEL_PID, KERNEL_START, Image, Images, guest_kernel_pid
 from rtit.perfdata import TimeConversion
+from rtit.trace.notebook_display import NotebookDisplay
 from rtit.trace.recording.byte_source import ByteSource
 from rtit.trace.recording.decoder_settings import Settings
 from rtit.trace.tables import build_tables
@@ -82,7 +83,7 @@ _NO_THREAD: ThreadId = (-2, -2)
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Stream:
+class Stream(NotebookDisplay):
     """The PT of one logical processor: of a thread (`cpu` is -1), or of a CPU.
 
     For the stream of a CPU `tid` and `pid` are those of the first thread that was traced there, -1

@@ -21,6 +21,7 @@ from rtit.image.kernel.kernel_files import find_guest_kernels
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Process, ProcessExit
+from rtit.trace.notebook_display import NotebookDisplay
 from rtit.trace.recording.decoder_settings import NO_SCALING, Cpu, Settings, check_settings
 from rtit.trace.recording.open_pack import open_pack
 from rtit.trace.recording.perf_recording import PerfRecording, RecordingOptions
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Process", "ProcessExit", "Trace"]
 
 
-class Trace:
+class Trace(NotebookDisplay):
     """A perf.data file, opened for reading. A context manager.
 
     Parameters:

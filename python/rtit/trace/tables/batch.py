@@ -15,6 +15,8 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+from rtit.trace.tables.arrow_rows import ArrowRows
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -270,7 +272,7 @@ def declare_column(dtype: str, labels: type[LabelledNumber] | tuple[str, ...] | 
     return _BatchColumn(dtype, labels)
 
 
-class Batch:
+class Batch(ArrowRows):
     """Columns of equal length, declared with `column`, and after them `extra_columns`.
 
     A column is an attribute, a NumPy array. Consumers of Arrow's C data interface (pyarrow, polars,
@@ -468,7 +470,7 @@ class FunctionBatch(Batch):
 B = TypeVar("B", bound=Batch)
 
 
-class Table(Generic[B]):
+class Table(ArrowRows, Generic[B]):
     """Batches of one type, decoded while they are iterated, from the start each time.
 
     `rows` yields single rows, `columns` loads all into memory. Consumers of Arrow streams accept
@@ -518,7 +520,17 @@ class Table(Generic[B]):
 
 def arrow_fields(fields: tuple[Field, ...]) -> list[tuple[str, str, list[str]]]:
     """Return the columns as the native Arrow functions take them: labels in place of a category."""
-    return [(name, dtype, category_labels(category)) for name, dtype, category in fields]
+    return [
+        (name, dtype, [*map(_utf8_text, category_labels(category))])
+        for name, dtype, category in fields
+    ]
+
+
+def _utf8_text(name: str) -> str:
+    r"""Return a name as text for Arrow, which has only UTF-8: other bytes become `\xff`."""
+    if name.isascii():
+        return name
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def category_labels(category: type[LabelledNumber] | tuple[str, ...] | None) -> list[str]:
