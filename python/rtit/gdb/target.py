@@ -223,6 +223,8 @@ class GdbTarget:
         sends_packets = self.sends_packets(tid)
         sent, total = path.instruction_count_for_gdb(packets=sends_packets), path.instructions
         amount = f"all {total:,}" if sent >= total else f"the last {sent:,} of {total:,}"
+        if not path.is_whole:
+            amount = f"the last {sent:,}"
         fault = self._crashes.get(tid)
         if fault is None:
             ending = ""

@@ -3,6 +3,9 @@
 gdb keeps every instruction in memory, so a thread is cut to its last instructions. If the thread
 has a stream of its own, gdb can decode the packets from a PSB on (`sync_point`); otherwise it gets
 the decoded runs as blocks.
+
+Such a stream is decoded from a PSB near its end. `_decode_end` explains when the result is that of
+the whole stream; otherwise more of the stream is decoded.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +32,11 @@ _TRANSFERS = (
 )  # fmt: skip
 _MAX_PACKET_BYTES = 1 << 25
 _MAX_SYNC_POINTS = 1 << 16
+_MIN_DECODED_BYTES = 1 << 16
+"""Bytes at the end of a stream that are decoded first."""
+_MAX_PSB_PLUS_PACKETS = 64
+_LEAD_IN_PSBS = 8
+"""PSBs before the last instructions at which decoding begins; the decoder's threads use as many."""
 _MAX_PACKET_EXCESS = 8
 """Packets may have so many times the requested instructions; with more, blocks are sent instead."""
 
@@ -53,13 +62,13 @@ class ThreadPath:
         Leaves out rows before the TSC value `since`. Raises what decoding raises.
         """
         self.streams = streams
-        stream_ends = [_LastRowsOfStream(limit) for _ in streams]
-        for stream_end, stream in zip(stream_ends, streams, strict=True):
-            for rows in stream.rows():
-                stream_end.add_rows(rows, since)
-            stream.discard_decoder()
+        is_alone = len(streams) == 1 and streams[0].thread_scope is None
+        decode = _decode_end if is_alone else _LastRowsOfStream
+        stream_ends = [decode(stream, limit, since) for stream in streams]
         self.instructions = sum(stream_end.instructions for stream_end in stream_ends)
-        """Number of instructions that the thread executed, as far as they could be decoded."""
+        """Number of decoded instructions."""
+        self.is_whole = not any(stream_end.offset for stream_end in stream_ends)
+        """Whether the streams were decoded from their beginning."""
         start, last, counts, time, end, gap_after = _merge_by_time(stream_ends, streams)
         kept = slice(_first_of_last_rows(counts, limit), None)
         self.start, self.last, self.time = start[kept], last[kept], time[kept]
@@ -75,7 +84,7 @@ class ThreadPath:
             final.tail.left_traced_code,
         )
         self._ends_with_gap = final.tail.has_gap
-        is_alone = len(streams) == 1 and streams[0].thread_scope is None
+        self._last_decoded_stream = final.decoded_stream
         self.sync_point = stream_ends[0].sync_point(streams[0].size, limit) if is_alone else None
         """PSB at which packets can start; None if there is none near enough."""
 
@@ -87,10 +96,10 @@ class ThreadPath:
     def last_branch_target(self) -> int | None:
         """Return the target of the branch that ends the last row; None if it is unknown.
 
-        Decodes the stream again; raises what decoding raises.
+        Decodes the packets again; raises what decoding raises.
         """
-        found = [*self.last_stream.branches(Selection(tail=1)).rows()]
-        self.last_stream.discard_decoder()
+        found = [*self._last_decoded_stream.branches(Selection(tail=1)).rows()]
+        self._last_decoded_stream.discard_decoder()
         known = (each.target for each in found if each.source == self.last[-1] and each.target)
         return next(known, None)
 
@@ -113,17 +122,29 @@ class ThreadPath:
 
 
 class _LastRowsOfStream:
-    """Collects the last rows of one stream, in bounded memory."""
+    """The last rows of one stream, in bounded memory. `offset`: that of the stream in its thread's
+    stream.
+    """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, stream: Stream, limit: int, since: int, offset: int = 0) -> None:
         self._limit = limit
+        self.offset = offset
+        self.decoded_stream = stream
         self._batches: deque[tuple[Any, ...]] = deque()
         self._batch_instructions = 0
         self._sync_points: deque[SyncPoint] = deque(maxlen=_MAX_SYNC_POINTS)
+        self._psb_count = 0
         self.instructions = 0
+        self.instructions_in_lead_in: int | None = None
+        """Instructions before the PSB after the lead-in; None if there is no such PSB."""
+        self.has_errors = False
         self.tail = TraceTail()
+        for rows in stream.rows():
+            self._add_rows(rows, since)
+        stream.discard_decoder()
 
-    def add_rows(self, rows: Rows, since: int) -> None:
+    def _add_rows(self, rows: Rows, since: int) -> None:
+        self.has_errors |= bool((rows.events.kind == EventKind.ERROR).any())
         self._keep_sync_points(rows, since)
         self.tail.add_rows(rows)
         kept = rows.time >= np.uint64(since)
@@ -158,9 +179,12 @@ class _LastRowsOfStream:
             rows.events.time[here].tolist(),
             strict=True,
         ):
+            at = self.instructions + int(before[min(row, len(before) - 1)])
+            if self._psb_count == _LEAD_IN_PSBS:
+                self.instructions_in_lead_in = at
+            self._psb_count += 1
             if time >= since:
-                at = self.instructions + int(before[min(row, len(before) - 1)])
-                self._sync_points.append(SyncPoint(offset, at))
+                self._sync_points.append(SyncPoint(self.offset + offset, at))
         while (
             len(self._sync_points) > 1
             and self.instructions - self._sync_points[1].instructions_before >= self._limit
@@ -183,6 +207,35 @@ class _LastRowsOfStream:
     def columns_of_last_rows(self) -> tuple[Any, ...]:
         empty = tuple(np.zeros(0, dtype) for dtype in ("u8", "u8", "u4", "u8", "u1", "?"))
         return tuple(map(np.concatenate, zip(empty, *self._batches, strict=True)))
+
+
+def _decode_end(stream: Stream, limit: int, since: int) -> _LastRowsOfStream:
+    """Decode the end of a stream, and return the last rows of the whole stream.
+
+    A PSB+ has nearly the whole state of a decoder. The rest, such as the clock rate, is known some
+    PSBs later. But an error can depend on all packets before it, and without TSC packets the time
+    of the code is unknown. The whole stream is decoded then.
+    """
+    size, whole_size = max(_MIN_DECODED_BYTES, limit // 4), stream.size
+    while size < whole_size // 2:
+        end = stream.tail(size)
+        if end is not stream:
+            if not _begins_with_tsc(end):
+                break
+            found = _LastRowsOfStream(end, limit, since, whole_size - end.size)
+            if found.has_errors:
+                break
+            lead_in = found.instructions_in_lead_in
+            if lead_in is not None and found.instructions - lead_in > limit:
+                return found
+        size *= 4
+    return _LastRowsOfStream(stream, limit, since)
+
+
+def _begins_with_tsc(stream: Stream) -> bool:
+    """Return whether the PSB+ at the start of the stream has a TSC."""
+    names = (getattr(packet, "name", "") for packet in islice(stream.scan(), _MAX_PSB_PLUS_PACKETS))
+    return next((name for name in names if name in ("TSC", "PSBEND")), "") == "TSC"
 
 
 def _merge_by_time(
