@@ -145,6 +145,8 @@ class Space:
         """Return at most `size` bytes of code, fewer up to the first unknown one. Raises an error
         of the page callback.
         """
+    def has_equal_code(self, other: Space) -> bool:
+        """Return whether both have the same code at all times, and no page callback."""
     def set_page_callback(self, callable: Callable[[int], Buffer | None] | None) -> None:  # noqa: A002
         """Set the source of unmapped code: it takes the address of a page of 4096 bytes and returns
         at most as many bytes, or None. Answers are kept, also None.

@@ -51,6 +51,12 @@ impl SharedBytes {
     }
 }
 
+impl PartialEq for SharedBytes {
+    fn eq(&self, other: &SharedBytes) -> bool {
+        self.is_same_allocation_part(other) || self.as_slice() == other.as_slice()
+    }
+}
+
 impl From<Vec<u8>> for SharedBytes {
     fn from(data: Vec<u8>) -> SharedBytes {
         let end = data.len();

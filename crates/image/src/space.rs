@@ -6,7 +6,7 @@ use crate::bytes::SharedBytes;
 use crate::pager::Pager;
 use crate::view::SpaceView;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum ChangeAction {
     /// Bytes appear at `address` and replace what was there (a mapping, or code that was written).
     Map { address: u64, bytes: SharedBytes },
@@ -16,7 +16,7 @@ pub(crate) enum ChangeAction {
     Clear,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct CodeChange {
     pub time: u64,
     pub action: ChangeAction,
@@ -100,6 +100,11 @@ impl Space {
         for change in inherited.changes.iter() {
             self.add_change(time, change.action.clone());
         }
+    }
+
+    /// Returns whether both have the same code at all times. False if either has a pager, as later answers can differ.
+    pub fn has_equal_code(&self, other: &Space) -> bool {
+        self.pager.is_none() && other.pager.is_none() && self.changes == other.changes
     }
 
     /// Sets the pager, which has the bytes where nothing is mapped, at all times.

@@ -189,6 +189,12 @@ impl Space {
         self.change_space(|space| space.replace_by_copy_of_parent(time, &parent));
     }
 
+    fn has_equal_code(&self, other: &Space) -> bool {
+        // Cloned one after the other, as `other` may be this space.
+        let space = self.image_space();
+        space.has_equal_code(&other.image_space())
+    }
+
     fn set_page_callback(&self, callable: Option<Py<PyAny>>) {
         let callback = callable.map(|callable| {
             Arc::new(PageCallback {

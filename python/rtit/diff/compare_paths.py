@@ -7,6 +7,9 @@ builds of a file, all that stays in one function of it (or in the dynamic loader
 `compare_paths` decodes both paths in chunks, so memory is bounded. At the first differing step the
 paths diverge. They reconverge at the nearest pair of steps from which `min_match` steps are equal.
 The search looks at 64 steps of each path, then at more, up to 131,072.
+
+Comparing decoded rows is faster than making and comparing steps. Equal rows are therefore passed
+over before the first divergence, if equal rows are equal steps (`has_same_positions`).
 """
 
 from __future__ import annotations
@@ -64,12 +67,34 @@ class ExecutionPath:
     ) -> None:
         self.trace = trace
         self.stream = stream
-        self._indexes = indexes
         self._regions = MappingLookup(trace.images.mappings(stream.tid))
         self._file_keys, self._builds = builds.mapping_keys(side, self._regions.mappings)
+        self._batches = self.stream.rows()
+        if indexes is not None:
+            self._batches = _rows_within(self._batches, *indexes)
+        self._put_back: deque[Rows] = deque()
         self._chunks = self._decode_steps()
         self._chunk = _StepColumns.empty_columns()
         self._at = 0
+
+    def has_same_positions(self, other: ExecutionPath) -> bool:
+        """Return whether equal rows of both paths are equal steps: the same files are at the same
+        addresses, at all times, and no file is another build.
+        """
+        return (
+            not self._builds
+            and not other._builds
+            and self._regions.has_same_offsets(other._regions)
+            and bool(np.array_equal(self._file_keys, other._file_keys))
+        )
+
+    def next_batch(self) -> Rows | None:
+        """Return the next rows, before any steps are requested; None at the end of the path."""
+        return self._put_back.popleft() if self._put_back else next(self._batches, None)
+
+    def put_back(self, batches: Sequence[Rows]) -> None:
+        """Let these rows follow next; empty batches are dropped."""
+        self._put_back.extendleft(each for each in reversed(batches) if len(each))
 
     def count_loaded_steps(self) -> int:
         """Return the number of steps before the next chunk; 0 at the end of the path."""
@@ -120,10 +145,7 @@ class ExecutionPath:
         thread was interrupted there.
         """
         kept: _RunColumns | None = None
-        batches = self.stream.rows()
-        if self._indexes is not None:
-            batches = _rows_within(batches, *self._indexes)
-        for rows in batches:
+        while (rows := self.next_batch()) is not None:
             columns = self._columns_of_runs(rows)
             if kept is not None:
                 pairs = zip(kept, columns, strict=True)
@@ -400,7 +422,7 @@ def compare_paths(
     are equal. The paths reconverge where `min_match` steps are equal; `steps` runs are kept after a
     divergence.
     """
-    equal = [0, 0]
+    equal = [_skip_equal_rows(left, right)] * 2
     before: tuple[deque[InstructionRun], deque[InstructionRun]] = (
         deque(maxlen=MAX_KEPT_RUNS),
         deque(maxlen=MAX_KEPT_RUNS),
@@ -447,6 +469,44 @@ def compare_paths(
             log.whole = examined < _MAX_LOOKAHEAD and log.divergences < _MAX_DIVERGENCES
         if not log.whole:
             return (equal[0], equal[1]), divergence, log
+
+
+def _skip_equal_rows(left: ExecutionPath, right: ExecutionPath) -> int:
+    """Pass over rows that are equal from the start of both paths; return their instructions.
+
+    Stops at the end of a step, at least `MAX_KEPT_RUNS` steps before the first difference.
+    """
+    if not left.has_same_positions(right):
+        return 0
+    paths, instructions = (left, right), 0
+    kept: deque[tuple[tuple[Rows, Rows], int]] = deque()
+    """Equal rows of both paths, and the number of steps that end in them."""
+    while True:
+        one, other = left.next_batch(), right.next_batch()
+        if one is None or other is None:
+            break
+        size = min(len(one), len(other))
+        pair = one.select_rows(slice(size)), other.select_rows(slice(size))
+        # The next row may continue a step that ends so.
+        is_cut = size and pair[0].end[-1] in (End.CUT, End.EVENT)
+        if not size or is_cut or not _are_rows_equal(*pair):
+            break
+        for path, rows in zip(paths, (one, other), strict=True):
+            path.put_back([rows.select_rows(slice(size, None))])
+        ends = pair[0].end
+        kept.append((pair, int(((ends != End.CUT) & (ends != End.EVENT)).sum())))
+        while sum(steps for _, steps in kept) - kept[0][1] >= MAX_KEPT_RUNS:
+            instructions += int(kept.popleft()[0][0].instructions.sum())
+    for side, (path, last) in enumerate(zip(paths, (one, other), strict=True)):
+        path.put_back([*(pair[side] for pair, _ in kept), *([last] if last is not None else [])])
+    return instructions
+
+
+def _are_rows_equal(one: Rows, other: Rows) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in ("start", "last", "instructions", "end")
+    )
 
 
 def _divergence_point(

@@ -98,6 +98,10 @@ def _compare_threads(
         ExecutionPath(builds.left, left, builds, 0),
         ExecutionPath(builds.right, right, builds, 1),
     )
+    if paths[0].has_same_positions(paths[1]) and left.has_equal_input(right):
+        instructions = left.counts().instructions
+        right.share_decoder(left)
+        return ThreadDifference(left.title, right.title, instructions, instructions, identical=True)
     # one function is a reliable match; the same run of instructions recurs in a loop
     min_match = 1 if builds.different_builds else MIN_MATCH
     return describe_paths(paths, (left.title, right.title), steps, min_match)

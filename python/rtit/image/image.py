@@ -61,6 +61,14 @@ class MappingLookup:
             self._borders = np.array(sorted(times), np.uint64)
         self._last_table: tuple[int, Any] = -1, ()
 
+    def has_same_offsets(self, other: MappingLookup) -> bool:
+        """Return whether `find_mappings` returns the same for both, at any times."""
+        tables = (
+            [(each.start, each.end, each.offset) for each in lookup.mappings]
+            for lookup in (self, other)
+        )
+        return len(self._borders) == len(other._borders) == 1 and next(tables) == next(tables)
+
     def find_mappings(
         self, ips: NDArray[np.uint64], times: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:

@@ -308,6 +308,26 @@ class Stream(NotebookDisplay):
         start = find_psb(packets)
         return self if start is None else self.copy_with(source=MemorySource(packets[start:]))
 
+    def has_equal_input(self, other: Stream) -> bool:
+        """Whether both streams have the same packets, code and settings, so that all results are
+        equal (internal use).
+
+        False for streams of several threads or address spaces, which are not compared.
+        """
+        streams = self, other
+        return (
+            not any(each.thread_scope or each.other_spaces for each in streams)
+            and not any(isinstance(each.settings, RtitError) for each in streams)
+            and self.settings == other.settings
+            and 0 < self.size == other.size
+            and self.image.native.has_equal_code(other.image.native)
+            and _have_equal_bytes(self.chunks(), other.chunks())
+        )
+
+    def share_decoder(self, other: Stream) -> None:
+        """Take `counts` and `ledger` from a stream with equal input (internal use)."""
+        self._decoder = other._decoder
+
     def scan(self) -> Iterator[Packet | BadBytes]:
         """Return the packets as objects, and the bytes that are no packets.
 
@@ -797,3 +817,17 @@ class Stream(NotebookDisplay):
                 accounting.add_branches(branches)
             self._accounting = accounting
         return self._accounting
+
+
+def _have_equal_bytes(ours: Iterator[memoryview], theirs: Iterator[memoryview]) -> bool:
+    """Return whether the chunks of two streams have the same bytes."""
+    left = right = memoryview(b"")
+    while True:
+        left = left or next(ours, left)
+        right = right or next(theirs, right)
+        size = min(len(left), len(right))
+        if not size:
+            return len(left) == len(right)
+        if bytes(left[:size]) != bytes(right[:size]):
+            return False
+        left, right = left[size:], right[size:]
