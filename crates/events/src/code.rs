@@ -206,13 +206,14 @@ impl Mapping {
         }
         let mut bytes = vec![0; PAGE as usize];
         let mut count = 0;
-        loop {
+        while count < bytes.len() {
             let offset = self.offset + (page - self.start) + count as u64;
             match file.read_at(&mut bytes[count..], offset).ok()? {
-                0 => return (count > 0).then_some(bytes),
+                0 => break,
                 more => count += more,
             }
         }
+        (count > 0).then_some(bytes)
     }
 }
 
@@ -270,13 +271,17 @@ impl ReportedMapping {
         self.sent.is_some()
     }
 
-    /// Returns the reader's bytes of a page, which has the bytes `now`; None if they are not known.
-    pub fn reader_bytes_of_page(&self, page: u64, now: &[u8]) -> Option<Vec<u8>> {
+    /// Returns the reader's bytes of a page; None if they are not known. `read_now` returns its bytes in memory.
+    pub fn reader_bytes_of_page(
+        &self,
+        page: u64,
+        read_now: impl FnOnce() -> Vec<u8>,
+    ) -> Option<Vec<u8>> {
         let Some((first, hashes)) = &self.sent else {
             return self.mapping.read_page(page);
         };
         let sent = hashes.get(((page - first) / PAGE) as usize);
-        (sent == Some(&hash_page(now))).then(|| now.to_vec())
+        Some(read_now()).filter(|now| sent == Some(&hash_page(now)))
     }
 
     /// Returns the parts of the mapping outside of the addresses.

@@ -254,7 +254,10 @@ impl AddressSpace {
         let overlaps = |file: &&ReportedMapping| file.mapping.overlaps_range(page, page + PAGE);
         self.files.iter().find(overlaps).is_some_and(|file| {
             (file.contents_were_sent() || file.mapping.is_readable_later(recording_start_time()))
-                && file.reader_bytes_of_page(page, bytes).as_deref() == Some(bytes)
+                && file
+                    .reader_bytes_of_page(page, || bytes.to_vec())
+                    .as_deref()
+                    == Some(bytes)
         })
     }
 

@@ -43,6 +43,19 @@ fn mapping_containing(reported: &[ReportedMapping], address: u64) -> Option<&Rep
     reported.iter().find(has)
 }
 
+/// Iterates over the parts of `code` in each page: the page, the offset in it, and the bytes.
+fn parts_by_page(address: u64, code: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
+    let (mut at, mut rest) = (address, code);
+    std::iter::from_fn(move || {
+        let page = at & !(PAGE - 1);
+        let offset = (at - page) as usize;
+        let (part, after) = rest.split_at(rest.len().min(PAGE as usize - offset));
+        at = at.wrapping_add(part.len() as u64);
+        rest = after;
+        (!part.is_empty()).then_some((page, offset, part))
+    })
+}
+
 fn read_memory(start: u64, end: u64) -> Vec<u8> {
     let mut bytes = vec![0; (end - start) as usize];
     let count = guest_state::read_bytes(start, &mut bytes);
@@ -50,8 +63,43 @@ fn read_memory(start: u64, end: u64) -> Vec<u8> {
     bytes
 }
 
-/// The decoder's bytes of a page; None where it has none.
-type KnownPage = Box<[Option<u8>]>;
+/// The decoder's bytes of a page.
+struct KnownPage {
+    bytes: Vec<u8>,
+    /// Where the decoder has bytes; None: everywhere.
+    is_known: Option<Box<[bool]>>,
+}
+
+impl KnownPage {
+    /// Without bytes none are known.
+    fn new(bytes: Option<Vec<u8>>) -> KnownPage {
+        let is_known = match bytes {
+            Some(_) => None,
+            None => Some(vec![false; PAGE as usize].into()),
+        };
+        let bytes = bytes.unwrap_or_else(|| vec![0; PAGE as usize]);
+        KnownPage { bytes, is_known }
+    }
+
+    fn has_byte(&self, offset: usize, byte: u8) -> bool {
+        self.has_bytes(offset, &[byte])
+    }
+
+    /// Returns whether the decoder has these bytes at an offset.
+    fn has_bytes(&self, offset: usize, bytes: &[u8]) -> bool {
+        let range = offset..offset + bytes.len();
+        let is_known = |known: &[bool]| known[range.clone()].iter().all(|&byte| byte);
+        self.bytes[range.clone()] == *bytes && self.is_known.as_deref().is_none_or(is_known)
+    }
+
+    fn set_bytes(&mut self, offset: usize, bytes: &[u8]) {
+        let range = offset..offset + bytes.len();
+        self.bytes[range.clone()].copy_from_slice(bytes);
+        if let Some(known) = &mut self.is_known {
+            known[range].fill(true);
+        }
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct ReportedCode {
@@ -75,28 +123,17 @@ impl ReportedCode {
     /// Returns the reports that must precede the first execution of `code` at `address`.
     pub(crate) fn check_code(&mut self, address: u64, code: &[u8]) -> Vec<CodeChange> {
         let mut changes = Vec::new();
-        let mut rest = code;
-        let mut at = address;
-        while !rest.is_empty() {
-            let page = at & !(PAGE - 1);
-            let room = (page + PAGE - at) as usize;
-            let (here, after) = rest.split_at(rest.len().min(room));
-            self.check_page(page, (at - page) as usize, here, &mut changes);
-            at = at.wrapping_add(here.len() as u64);
-            rest = after;
+        for (page, offset, part) in parts_by_page(address, code) {
+            self.check_page(page, offset, part, &mut changes);
         }
         changes
     }
 
     /// Returns whether `check_code` would return no reports.
     pub(crate) fn knows_code(&self, address: u64, code: &[u8]) -> bool {
-        let mut known = None;
-        (address..).zip(code).all(|(at, now)| {
-            let page = at & !(PAGE - 1);
-            if known.is_none_or(|(of, _)| of != page) {
-                known = self.pages.get(&page).map(|bytes| (page, bytes));
-            }
-            known.is_some_and(|(of, bytes)| of == page && bytes[(at - page) as usize] == Some(*now))
+        parts_by_page(address, code).all(|(page, offset, part)| {
+            let known = self.pages.get(&page);
+            known.is_some_and(|known| known.has_bytes(offset, part))
         })
     }
 
@@ -131,12 +168,7 @@ impl ReportedCode {
         let Some(known) = self.pages.get_mut(&page) else {
             return;
         };
-        let same = known
-            .iter()
-            .skip(offset)
-            .zip(code)
-            .all(|(known, now)| *known == Some(*now));
-        if same {
+        if known.has_bytes(offset, code) {
             return;
         }
         // The page as it is now, with the code as QEMU translated it.
@@ -155,13 +187,11 @@ impl ReportedCode {
         } else {
             offset..offset + code.len()
         };
-        let differs = |index: &usize| known[*index] != Some(now[*index]);
+        let differs = |index: &usize| !known.has_byte(*index, now[*index]);
         let (Some(first), Some(last)) = (all.clone().find(differs), all.rev().find(differs)) else {
             return;
         };
-        for index in first..=last {
-            known[index] = Some(now[index]);
-        }
+        known.set_bytes(first, &now[first..=last]);
         changes.push(CodeChange::Code(
             page + first as u64,
             now[first..=last].to_vec(),
@@ -170,29 +200,25 @@ impl ReportedCode {
 
     /// Returns the decoder's bytes of a page, after reporting the mapping that contains it.
     fn load_page(&mut self, page: u64, changes: &mut Vec<CodeChange>) -> KnownPage {
-        let mut known = vec![None; PAGE as usize].into_boxed_slice();
         if mapping_containing(&self.reported, page).is_none() {
             changes.extend(self.report_mapping_at(page));
         }
-        let now = read_memory(page, page + PAGE);
+        let read_now = || read_memory(page, page + PAGE);
         let mut bytes = None;
         if let Some(reported) = mapping_containing(&self.reported, page) {
-            bytes = reported.reader_bytes_of_page(page, &now);
+            bytes = reported.reader_bytes_of_page(page, read_now);
         } else if let Some(reported) = mapping_containing(&self.stale, page) {
             // A program that moves its code to other pages has the same bytes there as before.
             bytes = reported
-                .reader_bytes_of_page(page, &now)
-                .filter(|bytes| *bytes == now);
+                .reader_bytes_of_page(page, read_now)
+                .filter(|bytes| *bytes == read_now());
             if bytes.is_none() {
                 self.drop_stale(page, page + PAGE);
                 let memory = Mapping::mapping_without_file(page, page + PAGE);
                 changes.push(CodeChange::Mapped(memory, None));
             }
         }
-        for (into, byte) in known.iter_mut().zip(bytes.into_iter().flatten()) {
-            *into = Some(byte);
-        }
-        known
+        KnownPage::new(bytes)
     }
 
     /// Reports the memory that contains a page: the mapping of a file, else memory without a file.
@@ -376,6 +402,20 @@ mod tests {
         );
         reported.forget_range(own_code_address(), 1);
         assert_eq!(reported.check_code(own_code_address(), &code).len(), 2);
+    }
+
+    #[test]
+    fn zeros_in_memory_without_a_file_are_reported() {
+        let memory = vec![0u8; 1 << 20];
+        let page = (memory.as_ptr() as u64 & !(PAGE - 1)) + PAGE;
+        let mut reported = reported_code();
+        assert!(!reported.knows_code(page, &memory[..8]));
+        let changes = reported.check_code(page, &memory[..8]);
+        let [CodeChange::Mapped(..), CodeChange::Code(at, bytes)] = &changes[..] else {
+            panic!("{changes:?}");
+        };
+        assert_eq!((*at, bytes.as_slice()), (page, &memory[..PAGE as usize]));
+        assert!(reported.knows_code(page, &memory[..8]));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use rtit_events::EventKind;
@@ -259,6 +259,8 @@ const VCPUS: usize = 1 << 16;
 #[allow(clippy::declare_interior_mutable_const)] // only the array is ever used
 const NO_THREAD: AtomicPtr<RecordedThread> = AtomicPtr::new(std::ptr::null_mut());
 static THREADS: [AtomicPtr<RecordedThread>; VCPUS] = [NO_THREAD; VCPUS];
+/// One more than the highest vCPU that has had a thread.
+static USED_VCPUS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static CURRENT: Cell<*mut RecordedThread> = const { Cell::new(std::ptr::null_mut()) };
@@ -316,6 +318,7 @@ pub(crate) fn current_thread() -> *mut RecordedThread {
 /// Sets the thread of a vCPU, which is the calling one; null when it ends.
 pub(crate) fn set_thread(vcpu: u32, thread: *mut RecordedThread) {
     if let Some(slot) = THREADS.get(vcpu as usize) {
+        USED_VCPUS.fetch_max(vcpu as usize + 1, Ordering::Relaxed);
         slot.store(thread, Ordering::Relaxed);
     }
     CURRENT.set(thread);
@@ -323,7 +326,8 @@ pub(crate) fn set_thread(vcpu: u32, thread: *mut RecordedThread) {
 
 /// Removes all threads but this one.
 pub(crate) fn keep_only_thread(thread: *mut RecordedThread) {
-    for slot in &THREADS {
+    // In the unused part of the array, each page that is touched is a page fault.
+    for slot in THREADS.iter().take(USED_VCPUS.load(Ordering::Relaxed)) {
         if slot.load(Ordering::Relaxed) != thread {
             slot.store(std::ptr::null_mut(), Ordering::Relaxed);
         }
