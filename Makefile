@@ -79,6 +79,7 @@ miri:
 	  fifteen_bytes short_and_bad targets_wrap long_instructions; \
 	MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-flow --lib -- \
 	  time:: stack:: plan:: division:: weight path:: act:: table:: patience spread; \
+	cargo +nightly miri test -q -p rtit-huge-pages --lib; \
 	PROPTEST_CASES=2 MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-image --test model; \
 	cargo +nightly miri test -q -p rtit-unit --lib --test packets; \
 	cargo +nightly miri test -q -p rtit-truth --test compare; \

@@ -13,6 +13,7 @@
 
 use std::mem::{size_of, size_of_val};
 
+use rtit_huge_pages::Buffer;
 use rtit_image::{ChangedCode, SpaceView};
 use rtit_x86::{CodeMode, MAX_LENGTH};
 
@@ -31,8 +32,8 @@ const INDIRECT_TARGETS: usize = 1 << 9;
 const VECTOR_OVERHEAD: usize = 32;
 
 /// Bytes in use of a vector.
-fn vector_bytes_in_use<T>(vector: &Vec<T>) -> usize {
-    size_of_val(vector.as_slice())
+fn vector_bytes_in_use<T>(vector: &[T]) -> usize {
+    size_of_val(vector)
 }
 
 /// Bytes of a hash table for each entry that it has room for: seven in eight are used, and a byte is kept of each.
@@ -42,10 +43,10 @@ const fn hash_table_entry_size<V>() -> usize {
 
 /// The decoded code of one view.
 pub(crate) struct CodeCache {
-    nodes: Vec<CodeNode>,
-    code_ranges: Vec<CodeRange>,
-    lengths: Vec<u8>,
-    calls: Vec<NearCall>,
+    nodes: Buffer<CodeNode>,
+    code_ranges: Buffer<CodeRange>,
+    lengths: Buffer<u8>,
+    calls: Buffer<NearCall>,
     /// Nodes that died since `take_dead_nodes`.
     dead: Vec<u32>,
     nodes_by_start: [AddressMap<u32>; 3],
@@ -64,10 +65,10 @@ pub(crate) struct CodeCache {
 impl CodeCache {
     pub fn new(limit: usize, space: u32) -> CodeCache {
         CodeCache {
-            nodes: Vec::new(),
-            code_ranges: Vec::new(),
-            lengths: Vec::new(),
-            calls: Vec::new(),
+            nodes: Buffer::new(),
+            code_ranges: Buffer::new(),
+            lengths: Buffer::new(),
+            calls: Buffer::new(),
             dead: Vec::new(),
             nodes_by_start: Default::default(),
             nodes_by_page: None,

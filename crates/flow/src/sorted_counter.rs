@@ -12,6 +12,8 @@
 
 use std::mem::{swap, take};
 
+use rtit_huge_pages::Buffer;
+
 /// Pending counts, at most, beside an eighth of the counters.
 const MAX_PENDING: usize = 1 << 16;
 
@@ -66,8 +68,8 @@ impl CounterKey for (u64, u64, u8) {
 #[derive(Clone, Debug)]
 pub(crate) struct SortedCounter<K> {
     /// Sorted, each key once, no count 0.
-    sorted: Vec<(K, u64)>,
-    pending: Vec<(K, u64)>,
+    sorted: Buffer<(K, u64)>,
+    pending: Buffer<(K, u64)>,
     max_keys: usize,
     /// The largest key that may have a counter, once more than `max_keys` keys have been added.
     largest_key: Option<K>,
@@ -77,8 +79,8 @@ pub(crate) struct SortedCounter<K> {
 impl<K> Default for SortedCounter<K> {
     fn default() -> SortedCounter<K> {
         SortedCounter {
-            sorted: Vec::new(),
-            pending: Vec::new(),
+            sorted: Buffer::new(),
+            pending: Buffer::new(),
             max_keys: usize::MAX,
             largest_key: None,
             uncounted: [0; KINDS],
@@ -131,7 +133,7 @@ impl<K: CounterKey> SortedCounter<K> {
 
     /// Subtracts all counts of another counter. Both must have been unlimited since those counts were added.
     pub fn subtract_counter(&mut self, mut other: SortedCounter<K>) {
-        let all = other.sorted.iter_mut().chain(&mut other.pending);
+        let all = other.sorted.iter_mut().chain(other.pending.iter_mut());
         all.for_each(|(_, count)| *count = count.wrapping_neg());
         other.uncounted = other.uncounted.map(u64::wrapping_neg);
         self.merge_counter(other);
@@ -156,12 +158,12 @@ impl<K: CounterKey> SortedCounter<K> {
     pub fn sorted_counts(&mut self) -> &[(K, u64)] {
         self.consolidate_counts();
         // Mostly nothing is added after this call; the list takes an eighth of all memory.
-        self.pending = Vec::new();
+        self.pending = Buffer::new();
         &self.sorted
     }
 
     /// As `sorted_counts`.
-    pub fn into_sorted_counts(mut self) -> Vec<(K, u64)> {
+    pub fn into_sorted_counts(mut self) -> Buffer<(K, u64)> {
         self.consolidate_counts();
         self.sorted
     }
@@ -206,7 +208,7 @@ fn add_uncounted<K: CounterKey>(uncounted: &mut [u64; KINDS], key: K, count: u64
 }
 
 /// Sorts counts, sums those of equal keys, and removes zeros.
-fn sort_and_sum<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
+fn sort_and_sum<K: CounterKey>(counts: &mut Buffer<(K, u64)>) {
     sort_by_key(counts);
     counts.dedup_by(|next, kept| {
         let same = next.0 == kept.0;
@@ -221,7 +223,7 @@ fn sort_and_sum<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
 /// Merges sorted counts into sorted counts, in start from the back, with no added memory than needed. Adds what is
 /// beyond the first `max_keys` keys to `beyond`; returns whether there is any.
 fn merge_sorted_into<K: CounterKey>(
-    all: &mut Vec<(K, u64)>,
+    all: &mut Buffer<(K, u64)>,
     added: &[(K, u64)],
     max_keys: usize,
     beyond: &mut [u64; KINDS],
@@ -243,7 +245,7 @@ fn merge_sorted_into<K: CounterKey>(
     let is_cut = kept < to;
     all.reserve_exact(kept.saturating_sub(from));
     all.resize(kept.max(from), (K::default(), 0));
-    let mut write = |all: &mut Vec<(K, u64)>, to: usize, (key, count)| match to < kept {
+    let mut write = |all: &mut Buffer<(K, u64)>, to: usize, (key, count)| match to < kept {
         true => all[to] = (key, count),
         false => add_uncounted(beyond, key, count),
     };
@@ -274,7 +276,7 @@ fn merge_sorted_into<K: CounterKey>(
     is_cut
 }
 
-fn sort_by_key<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
+fn sort_by_key<K: CounterKey>(counts: &mut Buffer<(K, u64)>) {
     if counts.len() < MIN_RADIX_SORT {
         counts.sort_unstable_by_key(|&(key, _)| key);
         return;
@@ -283,7 +285,7 @@ fn sort_by_key<K: CounterKey>(counts: &mut Vec<(K, u64)>) {
     let differ = counts.iter().fold(0, |differ, &(key, _)| {
         differ | key.primary_sort_key() ^ first
     });
-    let mut to = vec![(K::default(), 0); counts.len()];
+    let mut to = Buffer::filled((K::default(), 0), counts.len());
     for shift in (0..u64::BITS).step_by(DIGIT_BITS as usize) {
         if differ >> shift & DIGIT_MASK != 0 {
             sort_by_digit(counts, &mut to, shift);
@@ -351,7 +353,7 @@ mod tests {
             all.merge_counter(counter);
             let expected: Vec<((u64, u32), u64)> = map.into_iter().filter(|&(_, count)| count != 0).collect();
             prop_assert_eq!(all.sorted_counts(), &expected[..]);
-            prop_assert_eq!(all.into_sorted_counts(), expected);
+            prop_assert_eq!(&all.into_sorted_counts()[..], expected);
         }
 
         #[test]
@@ -408,7 +410,7 @@ mod tests {
             // With a limit no key vanishes.
             let lasting = |(key, count)| (key, if max_keys.is_some() { count & 3 } else { count });
             let more: Vec<_> = more.into_iter().map(lasting).collect();
-            let mut all: Vec<((u64, u32), u64)> = some.clone().into_iter().collect();
+            let mut all: Buffer<((u64, u32), u64)> = some.clone().into_iter().collect();
             let mut rest = [0; KINDS];
             let is_cut = merge_sorted_into(&mut all, &more, max_keys.unwrap_or(usize::MAX), &mut rest);
             let mut sums = some;

@@ -18,6 +18,7 @@
 
 use std::mem::size_of_val;
 
+use rtit_huge_pages::Buffer;
 use rtit_packet::PSB;
 
 use super::decode_loop::{
@@ -142,9 +143,9 @@ const fn byte_masks_by_length() -> [(u64, u64); 2 * WINDOW] {
 /// The table of fused transitions, with budget and back-off.
 #[derive(Default)]
 pub(super) struct FusedTransitions {
-    entries: Vec<FusedTransition>,
+    entries: Buffer<FusedTransition>,
     /// By slot.
-    ids: Vec<u32>,
+    ids: Buffer<u32>,
     evicted_since_growth: usize,
     max_entries: usize,
     /// Bytes that are decoded before the table is created.
@@ -189,8 +190,8 @@ impl FusedTransitions {
     }
 
     fn resize_table(&mut self, size: usize) {
-        self.entries = vec![FusedTransition::default(); size];
-        self.ids = vec![0; size];
+        self.entries = Buffer::filled(FusedTransition::default(), size);
+        self.ids = Buffer::filled(0, size);
         self.evicted_since_growth = 0;
     }
 

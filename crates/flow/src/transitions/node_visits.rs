@@ -11,6 +11,8 @@
 
 use std::ops::Range;
 
+use rtit_huge_pages::Buffer;
+
 use super::packet_path::BranchOutcome;
 use crate::code_cache::{CodeCache, CodeNode};
 use crate::sink::{
@@ -117,8 +119,8 @@ struct TransitionVisits {
 /// The visits of all transitions, by transition id.
 #[derive(Default)]
 pub(crate) struct NodeVisits {
-    words: Vec<u32>,
-    transitions: Vec<TransitionVisits>,
+    words: Buffer<u32>,
+    transitions: Buffer<TransitionVisits>,
     most_rows: usize,
     most_instructions: usize,
 }
@@ -367,9 +369,9 @@ impl TakenTransition for LogEntry<'_> {
 #[derive(Default)]
 pub(super) struct IdCounters {
     /// By id.
-    counts: Vec<u32>,
+    counts: Buffer<u32>,
     /// Ids with a count; only the first `touched_len` are valid. One longer than `counts`.
-    touched: Vec<u32>,
+    touched: Buffer<u32>,
     touched_len: usize,
 }
 
@@ -453,7 +455,7 @@ struct NodeTotal {
 /// Counts by node index and call-site number, which are valid until the code cache is emptied.
 #[derive(Default)]
 pub(super) struct NodeTotals {
-    nodes: Vec<NodeTotal>,
+    nodes: Buffer<NodeTotal>,
     /// By node and target.
     tips: SortedCounter<(u32, u64)>,
     /// By node and call site.

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::mem::{replace, size_of};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rtit_huge_pages::Buffer;
 use rtit_image::SpaceView;
 
 use super::decode_loop::{
@@ -492,7 +493,7 @@ impl TransitionStore {
             return;
         }
         // In the order of ids, which is the order of the visits in memory.
-        let mut counts = vec![0; self.visits.len()];
+        let mut counts = Buffer::filled(0, self.visits.len());
         let mut add = |id: u32, count: u32| counts[id as usize] += u64::from(count);
         self.tnt.drain_counts(&mut add);
         self.tip.drain_counts(&mut add);

@@ -9,6 +9,8 @@
 
 use std::mem::size_of_val;
 
+use rtit_huge_pages::Buffer;
+
 /// Identifies a code node, and is its hash at the same time: (index + 1) * K modulo 2^32.
 ///
 /// K is odd, so the multiplication is a bijection and distinct nodes have distinct keys. Only the index `u32::MAX`,
@@ -128,9 +130,9 @@ pub(crate) struct EvictedTransition {
 }
 
 pub(crate) struct TransitionTable<I> {
-    pub entries: Vec<Transition<I>>,
+    pub entries: Buffer<Transition<I>>,
     /// By slot. Apart from `entries`, since the decode loop never reads it.
-    ids: Vec<u32>,
+    ids: Buffer<u32>,
     used: usize,
     evicted_since_growth: usize,
     max_entries: usize,
@@ -141,8 +143,8 @@ impl<I: TransitionInput> TransitionTable<I> {
     pub fn new(first_entries: usize, max_entries: usize) -> TransitionTable<I> {
         let entries = first_entries.min(max_entries);
         TransitionTable {
-            entries: vec![Transition::default(); entries],
-            ids: vec![0; entries],
+            entries: Buffer::filled(Transition::default(), entries),
+            ids: Buffer::filled(0, entries),
             used: 0,
             evicted_since_growth: 0,
             max_entries,
@@ -212,8 +214,11 @@ impl<I: TransitionInput> TransitionTable<I> {
 
     fn grow_table(&mut self, evicted: &mut Vec<EvictedTransition>) {
         let size = (self.entries.len() * 2).min(self.max_entries);
-        let entries = std::mem::replace(&mut self.entries, vec![Transition::default(); size]);
-        let ids = std::mem::replace(&mut self.ids, vec![0; size]);
+        let entries = std::mem::replace(
+            &mut self.entries,
+            Buffer::filled(Transition::default(), size),
+        );
+        let ids = std::mem::replace(&mut self.ids, Buffer::filled(0, size));
         self.used = 0;
         for (old_slot, (transition, id)) in entries.into_iter().zip(ids).enumerate() {
             if transition.node != NodeKey::EMPTY {
