@@ -98,7 +98,8 @@ impl AddressSpaces {
     }
 
     /// Sets the kernel's view: the upper half of the addresses of every process, whatever CR3 is (with page-table
-    /// isolation each process has two), but not of a guest. A key takes precedence.
+    /// isolation each process has two), but not of a guest. It takes precedence over
+    /// keys with NR clear.
     pub fn set_kernel_view(&mut self, view: SpaceView) {
         self.shared.kernel = Some(self.add_view(view));
     }
@@ -456,6 +457,8 @@ impl SpaceSelector {
                 self.check_cr3_against_schedule(cr3, time);
             }
         }
-        by_key.or(shared).unwrap_or(self.view)
+        let is_guest = self.paging.is_some_and(|(_, nr)| nr);
+        let of_kernel = kernel.filter(|_| ip >> 63 != 0 && !is_guest);
+        of_kernel.or(by_key).or(shared).unwrap_or(self.view)
     }
 }

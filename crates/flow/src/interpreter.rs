@@ -403,7 +403,8 @@ impl Interpreter {
         self.count_transfer(end);
         self.time = self.packet.time;
         self.mode = mode;
-        if matches!(end, NodeEnd::Far | NodeEnd::Syscall | NodeEnd::VmEntry) {
+        let is_far = matches!(end, NodeEnd::Far | NodeEnd::Syscall | NodeEnd::VmEntry);
+        if is_far || self.enters_or_leaves_kernel_half(ip) {
             self.set_next_address(ip, self.packet.time);
             if !self.enter_due_intervals(self.packet.now) {
                 return Ok(());

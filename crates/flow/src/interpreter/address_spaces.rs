@@ -172,6 +172,14 @@ impl Interpreter {
         true
     }
 
+    /// Whether `ip` is in the other half of the addresses than the current code, and the kernel's half has a view.
+    /// A near branch leads there while the kernel starts.
+    #[inline]
+    pub fn enters_or_leaves_kernel_half(&self, ip: u64) -> bool {
+        let kernel = self.selector.kernel_view_index();
+        kernel.is_some() && (ip >> 63 != 0) != (Some(self.inactive.current) == kernel)
+    }
+
     /// Whether execution is in kernel code that changes later in the recording. The interpreter then decodes every
     /// packet, because transitions have no time.
     #[inline]

@@ -502,3 +502,32 @@ proptest! {
         }
     }
 }
+
+/// A kernel sets up its page tables in the lower half of the addresses, and jumps to the upper half.
+#[test]
+fn near_jump_into_the_kernel_half_continues_in_the_kernel_view() {
+    const KERNEL: u64 = 0xffff_ffff_8100_0000;
+    let space = |code: &[(u64, &[u8])]| {
+        let mut space = Space::new();
+        for &(address, bytes) in code {
+            space.map_bytes(0, address, bytes.into());
+        }
+        space.view_at_start()
+    };
+    let jump: &[u8] = &[0xff, 0xe0];
+    let mut spaces = AddressSpaces::new(space(&[(BASE, &MOV_CR3)]));
+    spaces.set_kernel_view(space(&[(KERNEL, &[0x90, 0xff, 0xe0])]));
+    // Code of the upper half in the space of a CR3 is not used.
+    let key = SpaceKey::new(0x5000, false, None);
+    spaces.add_space(key, space(&[(BASE + 3, jump), (KERNEL, jump)]));
+    // PSB, MODE.Exec, FUP 1000, PSBEND; PIP 5000; TIP to the kernel; TIP 1003
+    let mut stream = [0x02, 0x82].repeat(8);
+    stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+    stream.extend([0x02, 0x43, 0x00, 0x05, 0, 0, 0, 0]);
+    stream.extend([0x6d, 0, 0, 0, 0x81, 0xff, 0xff]);
+    stream.extend([0x6d, 0x03, 0x10, 0, 0, 0, 0]);
+    let mut flow = StreamDecoder::for_instructions(stream, spaces, &Settings::default());
+    let batch = flow.next_batch(100).unwrap();
+    let executed = vec![BASE, BASE + 3, KERNEL, KERNEL + 1];
+    assert_eq!(batch.ips, executed);
+}
