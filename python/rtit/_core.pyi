@@ -444,9 +444,10 @@ class StreamDecoder:
 
     The stream is bytes-like, or an iterable of chunks, which are read as decoding proceeds. `space`
     is the code that no other argument determines. `spaces`: code by CR3, NR and VMCS pointer; a key
-    with a VMCS pointer takes precedence. `schedule`: starts (u64) of the scheduling intervals in
-    order, thread index (u32) of each, and the threads; they replace `space`. `kernel`: the upper
-    half of all address spaces; `guest`: all code while NR is 1.
+    with a VMCS pointer takes precedence, and the kernel over keys with NR 0. `schedule`: starts
+    (u64) of the scheduling intervals in order, thread index (u32) of each, and the threads; they
+    replace `space`. `kernel`: the upper half of all address spaces; `guest`: all code while NR is
+    1.
 
     `jobs` threads decode segments between PSBs, 0: one for each CPU, at most 8. One thread is used
     with a schedule, timing samples or a page callback, and for `lines`, `functions` and `calls`.
@@ -832,7 +833,7 @@ class Tracer:
 
 @final
 class BulkUnit:
-    """A trace unit for one thread in user mode: from capture events to PT.
+    """A trace unit for one thread in user mode, from capture events to PT, or for a processor.
 
     Settings are `ctl` (IA32_RTIT_CTL without TraceEn, ADDRn_CFG and the output scheme), `psb_cyc`,
     fields of `rtit.unit.TimeModel` and `rtit.unit.Parameters`, and `circular` or `stop`, the size
@@ -847,6 +848,29 @@ class BulkUnit:
         """Lose packets up to `clock`. The thread is then in user mode before `ip`, or in the
         kernel.
         """
+    def start(self, ip: int, state: tuple[bool, int, bool], cr3: int) -> None:
+        """Set TraceEn before the instruction at `ip`. `state`: whether CPL is 3, the width of the
+        code in bits, RFLAGS.IF.
+        """
+    def stop(self, clock: int) -> None:
+        """Clear TraceEn."""
+    def transfer(
+        self,
+        clock: int,
+        target: int,
+        state: tuple[bool, int, bool],
+        event_ip: int | None = None,
+        vector: int | None = None,
+        page_fault: int | None = None,
+        iret: int | None = None,
+    ) -> None:
+        """Transfer control: a far branch (`iret`: the address of an IRET), or an interrupt or
+        exception before `event_ip`.
+        """
+    def mov_cr3(self, clock: int, next_ip: int, cr3: int) -> None:
+        """Execute MOV to CR3."""
+    def set_interrupt_flag(self, clock: int, ip: int, next_ip: int, flag: bool) -> None:
+        """Execute an instruction that sets RFLAGS.IF and is no branch."""
     def set_ranges(self, ranges: list[tuple[int, int, int]], /) -> None:
         """Set at most 4 ranges (1 FilterEn or 2 TraceStop, first, last) for the next enable."""
     def take_output(self) -> bytes:

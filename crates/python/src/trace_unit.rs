@@ -1,9 +1,12 @@
-//! `BulkUnit`: the bulk packetizer, a trace unit for one thread in user mode.
+//! `BulkUnit`: the bulk packetizer, a trace unit for one thread in user mode or for a processor.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use rtit_unit::{AddressRange, Error, RangeKind, SavedState, Settings, TraceUnit};
+use rtit_unit::{
+    AddressRange, CodeWidth, Error, EventReport, ProcessorState, RangeKind, SavedState, Settings,
+    TraceUnit,
+};
 
 use crate::arguments::BoundedItems;
 
@@ -37,6 +40,59 @@ impl BulkUnit {
     fn overflow(&mut self, clock: u64, ip: Option<u64>) -> PyResult<()> {
         self.unit.advance_clock(clock).map_err(into_python_error)?;
         self.unit.apply_overflow(ip);
+        Ok(())
+    }
+
+    fn start(&mut self, ip: u64, state: StateArguments, cr3: u64) -> PyResult<()> {
+        self.unit.start_in_state(ip, processor_state(state)?, cr3);
+        self.unit.enable_tracing();
+        Ok(())
+    }
+
+    fn stop(&mut self, clock: u64) -> PyResult<()> {
+        self.unit.advance_clock(clock).map_err(into_python_error)?;
+        self.unit.disable_tracing();
+        Ok(())
+    }
+
+    #[pyo3(signature = (clock, target, state, event_ip = None, vector = None, page_fault = None, iret = None))]
+    #[allow(clippy::too_many_arguments)] // a call from Python
+    fn transfer(
+        &mut self,
+        clock: u64,
+        target: u64,
+        state: StateArguments,
+        event_ip: Option<u64>,
+        vector: Option<u8>,
+        page_fault: Option<u64>,
+        iret: Option<u64>,
+    ) -> PyResult<()> {
+        self.unit.advance_clock(clock).map_err(into_python_error)?;
+        let interrupt = |vector| EventReport::Interrupt { vector, page_fault };
+        let report = match iret {
+            Some(ip) => Some(EventReport::Iret { ip }),
+            None => vector.map(interrupt),
+        };
+        self.unit
+            .transfer(target, processor_state(state)?, event_ip, report);
+        Ok(())
+    }
+
+    fn mov_cr3(&mut self, clock: u64, next_ip: u64, cr3: u64) -> PyResult<()> {
+        self.unit.advance_clock(clock).map_err(into_python_error)?;
+        self.unit.mov_cr3(next_ip, cr3);
+        Ok(())
+    }
+
+    fn set_interrupt_flag(
+        &mut self,
+        clock: u64,
+        ip: u64,
+        next_ip: u64,
+        flag: bool,
+    ) -> PyResult<()> {
+        self.unit.advance_clock(clock).map_err(into_python_error)?;
+        self.unit.set_interrupt_flag(ip, next_ip, flag);
         Ok(())
     }
 
@@ -84,6 +140,26 @@ impl BulkUnit {
     fn written(&self) -> u64 {
         self.unit.bytes_written()
     }
+}
+
+/// CPL is 3, width of code in bits, RFLAGS.IF.
+type StateArguments = (bool, u8, bool);
+
+fn processor_state((user, bits, interrupt_flag): StateArguments) -> PyResult<ProcessorState> {
+    let code = match bits {
+        16 => CodeWidth::Bits16,
+        32 => CodeWidth::Bits32,
+        64 => CodeWidth::Bits64,
+        _ => {
+            let message = format!("code has 16, 32 or 64 bits, not {bits}");
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    Ok(ProcessorState {
+        user,
+        code,
+        interrupt_flag,
+    })
 }
 
 /// A setting's value as `Settings::set_by_name` takes it: items of a sequence have colons between them.

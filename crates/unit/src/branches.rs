@@ -1,5 +1,6 @@
 //! Near branches (sections 33.2.1.1, 33.2.1.2 and 33.4.2.1 to 33.4.2.5), which are nearly all events of a trace; far
-//! transfers and events, which leave and enter user mode (section 33.7; Tables 33-55 and 33-56).
+//! transfers and events, which leave and enter user mode (section 33.7; Tables 33-55 and 33-56). `system` has the far
+//! transfers of a system in which the kernel is traced too.
 //!
 //! Each near branch has a fast path and a general one. The fast path applies while `CoreState::plain` is set: then a
 //! near branch can only emit its own packet. The general path adds address filters, TraceStop and the disabled states.
@@ -12,6 +13,7 @@ use crate::compression::ReturnStack;
 use crate::packet_bytes::short_tnt;
 use crate::saved_state::NEVER;
 use crate::settings::TntForm;
+use crate::system::ProcessorState;
 use crate::unit::TraceUnit;
 
 impl TraceUnit {
@@ -312,7 +314,7 @@ fn put_full_tnt_packets(tnt: u64, bytes: &mut [u8], size: &mut usize) -> u64 {
     1 << waiting | tnt & ((1 << waiting) - 1)
 }
 
-/// The kernel is never traced, so its IP does not matter.
+/// The kernel is not traced in these events, so its IP does not matter.
 const KERNEL: u64 = 0;
 
 impl TraceUnit {
@@ -348,40 +350,10 @@ impl TraceUnit {
 
     /// Handles a transfer. `event_ip` is the IP of the FUP; a far branch has none.
     fn emit_transfer(&mut self, target: u64, user: bool, event_ip: Option<u64>) {
-        self.core.user = user;
-        self.core.ip = target;
-        if !self.core.trigger_en {
-            return;
-        }
-        let was = self.core.packet_en;
-        let stops = self.update_enables(target);
-        let now = self.core.packet_en;
-        if was {
-            self.flush_tnt();
-            if let Some(ip) = event_ip {
-                self.put_cyc_if_due();
-                self.put_fup(ip);
-            }
-        }
-        if was && now && !self.core.mode_sent {
-            self.put_cyc_if_due();
-            self.put_mode_exec();
-        }
-        if was || now {
-            self.put_cyc_if_due();
-        }
-        if was && now {
-            self.put_tip(target);
-        } else if was {
-            let hidden = stops && !self.config.parameters.tracestop_pgd_target;
-            let shown = self.core.context_en && !hidden;
-            self.put_tip_pgd(shown.then_some(target));
-        } else if now {
-            self.put_tip_pge(target);
-        }
-        if stops {
-            self.stop_trace();
-        }
-        self.finish_event();
+        let state = ProcessorState {
+            user,
+            ..self.processor_state()
+        };
+        self.transfer(target, state, event_ip, None);
     }
 }

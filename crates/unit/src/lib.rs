@@ -1,4 +1,4 @@
-//! The bulk packetizer: turns the events of one thread in user mode into Intel PT bytes. It uses no files and no
+//! The bulk packetizer: turns the events of one thread, or of a processor, into Intel PT bytes. It uses no files and no
 //! Python.
 //!
 //! For the same events and settings it emits the same bytes as the reference unit in `rtit.unit`, fast enough to run
@@ -31,6 +31,7 @@ mod packet_bytes;
 mod packets;
 mod saved_state;
 pub mod settings;
+mod system;
 mod timing;
 mod tracing_control;
 mod unit;
@@ -40,5 +41,6 @@ pub use capture_events::{CaptureEvent, EventKind, RECORD_SIZE};
 pub use error::Error;
 pub use saved_state::{CoreState, SavedState};
 pub use settings::{LegalChoices, OutputRegion, Settings, TimeModel};
+pub use system::{CodeWidth, EventReport, ProcessorState};
 pub use tracing_control::{AddressRange, RangeKind};
 pub use unit::TraceUnit;

@@ -42,9 +42,6 @@ pub(crate) const TRACE_STOP: ShortPacket =
     (header_word(Kind::TraceStop), packet_size(Kind::TraceStop));
 pub(crate) const OVF: ShortPacket = (header_word(Kind::Ovf), packet_size(Kind::Ovf));
 pub(crate) const PSBEND: ShortPacket = (header_word(Kind::PsbEnd), packet_size(Kind::PsbEnd));
-/// 64-bit code: CS.L and LMA set, CS.D clear.
-pub(crate) const MODE_EXEC_64: ShortPacket =
-    packet_with_field(Kind::ModeExec, field::MODE_EXEC_CSL, 1);
 /// Outside a transaction.
 pub(crate) const MODE_TSX: ShortPacket = (header_word(Kind::ModeTsx), packet_size(Kind::ModeTsx));
 
@@ -69,6 +66,36 @@ pub(crate) fn short_tnt(tnt: u64) -> ShortPacket {
 pub(crate) fn long_tnt(tnt: u64) -> ShortPacket {
     const EMPTY: ShortPacket = packet_with_field(Kind::Tnt64, field::TNT_64_BITS, 0);
     (EMPTY.0 | field_bits(field::TNT_64_BITS, tnt), EMPTY.1)
+}
+
+/// Returns a MODE.Exec; `mode` as `CoreState::mode`.
+pub(crate) fn mode_exec_packet(mode: u8) -> ShortPacket {
+    let bit = |number: u8| u64::from(mode >> number & 1);
+    let (word, size) = packet_with_field(Kind::ModeExec, field::MODE_EXEC_CSL, bit(0));
+    let others =
+        field_bits(field::MODE_EXEC_CSD, bit(1)) | field_bits(field::MODE_EXEC_IFLAG, bit(2));
+    (word | others, size)
+}
+
+/// Returns a PIP with NR clear.
+pub(crate) fn pip_packet(cr3: u64) -> ShortPacket {
+    packet_with_field(Kind::Pip, field::PIP_CR3, cr3)
+}
+
+/// Returns a CFE; `alone`: a FUP that belongs to it alone follows.
+pub(crate) fn cfe_packet(alone: bool, kind: u8, vector: u8) -> ShortPacket {
+    let (word, size) = packet_with_field(Kind::Cfe, field::CFE_TYPE, kind.into());
+    let others =
+        field_bits(field::CFE_IP, alone.into()) | field_bits(field::CFE_VECTOR, vector.into());
+    (word | others, size)
+}
+
+/// Returns the EVD of a page fault (type 0) with the faulting address.
+pub(crate) fn page_fault_evd(address: u64) -> [u8; packet_size(Kind::Evd)] {
+    let mut bytes = [0; packet_size(Kind::Evd)];
+    bytes[..8].copy_from_slice(&header_word(Kind::Evd).to_le_bytes());
+    bytes[field::EVD_PAYLOAD.byte..].copy_from_slice(&address.to_le_bytes());
+    bytes
 }
 
 /// Returns a TSC packet with the low 56 bits.

@@ -4,11 +4,13 @@
 use rtit_packet::PSB;
 
 use crate::packet_bytes::{
-    long_tnt, short_tnt, FUP, MODE_EXEC_64, MODE_TSX, PGD_SUPPRESSED, PSBEND, TIP, TIP_PGD,
-    TIP_PGE, TRACE_STOP,
+    long_tnt, mode_exec_packet, pip_packet, short_tnt, FUP, MODE_TSX, PGD_SUPPRESSED, PSBEND, TIP,
+    TIP_PGD, TIP_PGE, TRACE_STOP,
 };
 use crate::settings::{PsbPart, TntForm};
 use crate::unit::TraceUnit;
+
+const CR3_51_12: u64 = 0x000f_ffff_ffff_f000;
 
 impl TraceUnit {
     /// Emits the pending TNT bits.
@@ -34,7 +36,7 @@ impl TraceUnit {
     /// Emits TIP.PGE, after a MODE.Exec if the decoder may not know the mode. Only CALLs after it are remembered for
     /// RETs.
     pub(crate) fn put_tip_pge(&mut self, ip: u64) {
-        if !self.config.parameters.modeexec_suppress || !self.core.mode_sent {
+        if !self.config.parameters.modeexec_suppress || self.is_mode_exec_due() {
             self.put_mode_exec();
         }
         self.ret_stack.clear();
@@ -55,8 +57,20 @@ impl TraceUnit {
     }
 
     pub(crate) fn put_mode_exec(&mut self) {
-        self.buffer.put_packet(MODE_EXEC_64);
+        self.buffer.put_packet(mode_exec_packet(self.core.mode));
         self.core.mode_sent = true;
+        self.core.sent_mode = self.core.mode;
+    }
+
+    /// Returns whether the decoder may not know the mode.
+    pub(crate) fn is_mode_exec_due(&self) -> bool {
+        !self.core.mode_sent || self.core.sent_mode != self.core.mode
+    }
+
+    /// Emits PIP with bits 51:12 of CR3 (section 33.4.2.7).
+    pub(crate) fn put_pip(&mut self) {
+        self.buffer
+            .put_packet(pip_packet(self.core.cr3 & CR3_51_12));
     }
 
     pub(crate) fn put_trace_stop(&mut self) {
@@ -101,7 +115,7 @@ impl TraceUnit {
             }
             match part {
                 PsbPart::Tsc => self.put_tsc_and_tma(),
-                PsbPart::Pip => {}
+                PsbPart::Pip => self.put_pip(),
                 PsbPart::Cbr => self.put_cbr(),
                 PsbPart::ModeTsx => self.buffer.put_packet(MODE_TSX),
                 PsbPart::ModeExec => self.put_mode_exec(),
@@ -115,8 +129,7 @@ impl TraceUnit {
     fn psb_part_applies(&self, part: PsbPart) -> bool {
         match part {
             PsbPart::Tsc => self.config.tsc_en,
-            // Only emitted where the kernel is traced.
-            PsbPart::Pip => false,
+            PsbPart::Pip => self.core.context_en && self.config.os,
             PsbPart::Cbr => true,
             PsbPart::ModeTsx => self.core.context_en && self.config.branch_en,
             PsbPart::ModeExec | PsbPart::Fup => self.core.packet_en,

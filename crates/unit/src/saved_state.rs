@@ -6,9 +6,12 @@ use crate::tracing_control::{AddressRange, RangeKind};
 /// A core cycle that no clock reaches: the time of events that are not scheduled.
 pub const NEVER: u64 = u64::MAX;
 
-const MAGIC: [u8; 4] = *b"rtu1";
+/// `CoreState::mode` of 64-bit code with interrupts disabled, or without event trace.
+pub(crate) const MODE_64: u8 = 1;
+
+const MAGIC: [u8; 4] = *b"rtu2";
 const HEAD: usize = 9;
-const WORDS: usize = 11;
+const WORDS: usize = 13;
 const RANGE: usize = 17;
 
 /// All state that decides what a unit emits, except settings, call stack and ranges.
@@ -24,6 +27,11 @@ pub struct CoreState {
     pub stopped: bool,
     /// CPL is 3.
     pub user: bool,
+    /// CS.L & LMA, CS.D and RFLAGS.IF, as bits 0 to 2 of MODE.Exec.
+    pub mode: u8,
+    /// The last MODE.Exec.
+    pub sent_mode: u8,
+    pub cr3: u64,
     /// PacketEn is 1, and a near branch can only emit its own packet: no ranges, TNT enabled, no PSB due.
     pub plain: bool,
     /// MODE.Exec has been sent since the last PSB.
@@ -60,6 +68,9 @@ impl Default for CoreState {
             packet_en: false,
             stopped: false,
             user: false,
+            mode: MODE_64,
+            sent_mode: MODE_64,
+            cr3: 0,
             plain: false,
             mode_sent: false,
             last_ip_known: true,
@@ -198,6 +209,8 @@ impl CoreState {
             self.next_mtc,
             self.mtc_index,
             self.due,
+            self.cr3,
+            u64::from(self.mode) | u64::from(self.sent_mode) << 8,
         ]
     }
 
@@ -214,6 +227,10 @@ impl CoreState {
         self.next_mtc = next();
         self.mtc_index = next();
         self.due = next();
+        self.cr3 = next();
+        let modes = next();
+        self.mode = modes as u8;
+        self.sent_mode = (modes >> 8) as u8;
     }
 }
 

@@ -8,9 +8,11 @@ use crate::error::Error;
 /// Bits of IA32_RTIT_CTL (Table 33-6).
 pub mod ctl {
     pub const CYC_EN: u64 = 1 << 1;
+    pub const OS: u64 = 1 << 2;
     pub const USER: u64 = 1 << 3;
     pub const PWR_EVT_EN: u64 = 1 << 4;
     pub const FUP_ON_PTW: u64 = 1 << 5;
+    pub const CR3_FILTER: u64 = 1 << 7;
     pub const MTC_EN: u64 = 1 << 9;
     pub const TSC_EN: u64 = 1 << 10;
     pub const DIS_RETC: u64 = 1 << 11;
@@ -19,12 +21,16 @@ pub mod ctl {
     pub const MTC_FREQ: u32 = 14;
     pub const CYC_THRESH: u32 = 19;
     pub const PSB_FREQ: u32 = 24;
+    pub const EVENT_EN: u64 = 1 << 31;
     pub const DIS_TNT: u64 = 1 << 55;
 
-    /// The bits that a recording of user mode can set. The packets of PWR_EVT_EN and PTW_EN need events that it does
-    /// not have.
+    /// The bits that a recording can set. The packets of PWR_EVT_EN and PTW_EN need events that it does not have; OS,
+    /// CR3_FILTER and EVENT_EN have an effect where a whole system is recorded.
     pub const SUPPORTED: u64 = CYC_EN
+        | OS
         | USER
+        | CR3_FILTER
+        | EVENT_EN
         | PWR_EVT_EN
         | FUP_ON_PTW
         | MTC_EN
@@ -183,6 +189,8 @@ pub enum OutputRegion {
 pub struct Settings {
     /// IA32_RTIT_CTL without TraceEn, ADDRn_CFG and the output scheme; see `ctl::SUPPORTED`.
     pub ctl: u64,
+    /// IA32_RTIT_CR3_MATCH.
+    pub cr3_match: u64,
     /// CPUID.(14H,0):EBX[1]. Without it there is no PacketByteCnt to keep, and each enable sends PSB+.
     pub psb_cyc: bool,
     pub time: TimeModel,
@@ -195,6 +203,7 @@ impl Default for Settings {
         let periods = 3 << ctl::MTC_FREQ | 3 << ctl::PSB_FREQ;
         Settings {
             ctl: ctl::USER | ctl::MTC_EN | ctl::TSC_EN | ctl::BRANCH_EN | periods,
+            cr3_match: 0,
             psb_cyc: true,
             time: TimeModel::default(),
             parameters: LegalChoices::default(),
@@ -209,8 +218,9 @@ impl Settings {
     /// # Errors `Error::Setting` for the first value that a unit cannot use.
     pub fn check_settings(&self) -> Result<(), Error> {
         let unsupported = self.ctl & !ctl::SUPPORTED;
-        let expected = "a value of IA32_RTIT_CTL without TraceEn, ADDRn_CFG, output scheme and bits that user mode \
-                        does not have";
+        let expected =
+            "a value of IA32_RTIT_CTL without TraceEn, ADDRn_CFG, output scheme and bits that a \
+                        recording does not have";
         check_setting(
             "ctl",
             &format!("{unsupported:#x}"),
@@ -308,6 +318,7 @@ impl Settings {
         let (time, parameters) = (&mut self.time, &mut self.parameters);
         match name {
             "ctl" => self.ctl = parse_number(name, text)?,
+            "cr3_match" => self.cr3_match = parse_number(name, text)?,
             "psb_cyc" => self.psb_cyc = parse_bool(name, text)?,
             "circular" => self.output = OutputRegion::Circular(parse_number(name, text)?),
             "stop" => self.output = OutputRegion::Stop(parse_number(name, text)?),

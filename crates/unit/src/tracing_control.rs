@@ -105,7 +105,7 @@ impl TraceUnit {
 
     /// Sets the enables for a branch or event that continues at `ip`; returns whether that is a TraceStop condition.
     pub(crate) fn update_enables(&mut self, ip: u64) -> bool {
-        self.core.context_en = self.core.user && self.config.user;
+        self.core.context_en = self.compute_context_en();
         let mut stops = false;
         if self.core.context_en {
             stops = self.ranges.is_trace_stop(ip);
@@ -113,6 +113,16 @@ impl TraceUnit {
         }
         self.derive_packet_en();
         stops
+    }
+
+    /// Returns ContextEn (section 33.2.6.3): the filters by CPL and by CR3[63:12].
+    fn compute_context_en(&self) -> bool {
+        let allowed = match self.core.user {
+            true => self.config.user,
+            false => self.config.os,
+        };
+        let differs = |wanted: u64| (wanted ^ self.core.cr3) >> 12 != 0;
+        allowed && !self.config.cr3_match.is_some_and(differs)
     }
 
     /// Derives PacketEn from the enables (sections 33.2.6.1 and 33.2.6.2).
@@ -196,7 +206,12 @@ impl TraceUnit {
     /// shows after the OVF.
     pub fn apply_overflow(&mut self, ip: Option<u64>) {
         self.core.user = ip.is_some();
-        self.core.ip = ip.unwrap_or(0);
+        self.lose_packets(ip.unwrap_or(0));
+    }
+
+    /// Handles lost packets; the processor is now before the instruction at `ip`.
+    pub(crate) fn lose_packets(&mut self, ip: u64) {
+        self.core.ip = ip;
         if !self.core.trigger_en {
             return;
         }

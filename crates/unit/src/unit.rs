@@ -19,7 +19,11 @@ const MAX_PERIODS: u64 = 1 << 30;
 /// The settings in the form that the unit uses.
 #[derive(Clone)]
 pub(crate) struct UnitConfig {
+    pub(crate) os: bool,
     pub(crate) user: bool,
+    /// IA32_RTIT_CR3_MATCH, if it applies.
+    pub(crate) cr3_match: Option<u64>,
+    pub(crate) event_en: bool,
     pub(crate) branch_en: bool,
     pub(crate) dis_tnt: bool,
     pub(crate) tsc_en: bool,
@@ -65,7 +69,10 @@ impl UnitConfig {
             period = period.min(cyc_limit);
         }
         UnitConfig {
+            os: has(ctl::OS),
             user: has(ctl::USER),
+            cr3_match: has(ctl::CR3_FILTER).then_some(settings.cr3_match),
+            event_en: has(ctl::EVENT_EN),
             branch_en: has(ctl::BRANCH_EN),
             dis_tnt: has(ctl::DIS_TNT),
             tsc_en: has(ctl::TSC_EN),
@@ -87,7 +94,7 @@ impl UnitConfig {
     }
 }
 
-/// A trace unit for user mode: events in, packets out.
+/// A trace unit: events in, packets out.
 ///
 /// A new unit is at CPL 0 with TraceEn clear. Call `advance_clock` when time has passed, then the event. After each
 /// event its packets are complete in the output, except for pending TNT bits.

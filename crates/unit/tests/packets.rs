@@ -484,8 +484,8 @@ fn settings_can_be_set_by_name() {
         assert!(error.contains(name), "{error}");
     }
     for (name, text) in [
-        ("ctl", "0x1"), // TraceEn
-        ("ctl", "0x4"), // OS
+        ("ctl", "0x1"),  // TraceEn
+        ("ctl", "0x40"), // FabricEn
         ("cpi", "0"),
         ("crystal_hz", "1"),
         ("tnt_flush", "7"),

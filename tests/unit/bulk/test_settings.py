@@ -59,7 +59,7 @@ def test_fields_of_the_reference_are_settings() -> None:
     ("given", "message"),
     [
         ({"ctl": 1 << 0}, "ctl is .*, not 0x1"),
-        ({"ctl": 1 << 2}, "ctl is .*, not 0x4"),
+        ({"ctl": 1 << 6}, "ctl is .*, not 0x40"),
         ({"ctl": -1}, "ctl is a number of at most 64 bits, not"),
         ({"tnt_form": "wide"}, "tnt_form is one of short, long, mixed"),
         ({"tnt_flush": 7}, "tnt_flush is 0 to 6, not 7"),
