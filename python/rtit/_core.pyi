@@ -26,6 +26,12 @@ def read_truncated_maps_as_zeros() -> None:
     By default SIGBUS ends the process. The reader must check the size of the file afterwards.
     """
 
+def unlz4(data: bytes, limit: int) -> bytes:
+    """Return the contents of a legacy LZ4 frame, in which Linux kernels are compressed.
+
+    Raises ValueError for other data and for more than `limit` bytes.
+    """
+
 def unzstd(chunks: Iterable[Buffer], write: Callable[[bytes], object], limit: int) -> int:
     """Decompress the Zstandard frames in `chunks`, call `write` with each part of about 1 MB, and
     return the number of bytes.

@@ -20,6 +20,7 @@ mod trace_unit;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;
 mod truth;
+mod unlz4;
 mod unzstd;
 mod x86;
 
@@ -71,6 +72,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add_function(wrap_pyfunction!(tracer::check_processes, module)?)?;
     }
     module.add_class::<truth::TruthFile>()?;
+    module.add_function(wrap_pyfunction!(unlz4::unlz4, module)?)?;
     module.add_function(wrap_pyfunction!(unzstd::unzstd, module)?)?;
     module.add_function(wrap_pyfunction!(x86::decode_instruction, module)?)?;
     module.add_function(wrap_pyfunction!(x86::disassemble, module)?)?;
