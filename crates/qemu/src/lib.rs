@@ -1,4 +1,5 @@
-//! A QEMU plugin that records a program: each thread of the program drives an Intel PT trace unit of its own.
+//! A QEMU plugin that records a program: each thread of the program drives an Intel PT trace unit of its own. In QEMU's
+//! system emulation it records the whole system (`system`).
 //!
 //! QEMU loads this library twice. The dynamic linker preloads it, so that its constructor can restore the program's
 //! environment before `main` and its exported functions can replace some of the C library (`libc_overrides`). QEMU then
@@ -24,6 +25,7 @@ mod interface;
 mod libc_overrides;
 mod process;
 mod shared;
+mod system;
 mod thread;
 mod thread_events;
 
@@ -59,7 +61,9 @@ pub struct QemuInfo {
     target: *const c_char,
     _minimum: c_int,
     current: c_int,
-    system: bool,
+    is_system: bool,
+    /// Of a whole system.
+    processors: c_int,
 }
 
 /// Installs the plugin before the program starts. Any result but 0 makes QEMU exit.
@@ -83,11 +87,14 @@ pub unsafe extern "C" fn qemu_plugin_install(
 }
 
 unsafe fn install_plugin(id: u64, info: &QemuInfo) -> Result<(), String> {
-    if info.system || CStr::from_ptr(info.target).to_bytes() != b"x86_64" {
-        return Err("the plugin is for qemu-x86_64, QEMU's user mode".to_string());
+    if CStr::from_ptr(info.target).to_bytes() != b"x86_64" {
+        return Err("the plugin is for qemu-x86_64 and qemu-system-x86_64".to_string());
     }
     let api = plugin_api::PluginApi::load_functions(info.current)
         .map_err(|name| format!("this QEMU has no {name}"))?;
+    if info.is_system {
+        return system::install_system_plugin(api, id, info.processors);
+    }
     let shared = lifecycle::start_process(api, RecordingConfig::load_settings()?)?;
     let plain = PluginCallbacks {
         translation: blocks::on_translation as *const c_void,

@@ -45,6 +45,8 @@ def choose_backend(
     for, RecordError if it is not usable on this machine.
     """
     backend = request.backend
+    if request.system:
+        return _choose_system_emulator(request, log=log)
     if backend == "ptrace":
         return BackendChoice("ptrace", "as requested")
     if backend == "perf":
@@ -66,6 +68,15 @@ def choose_backend(
         return BackendChoice("ptrace", found)
     reason = "as requested" if backend == "qemu" else "faster than ptrace"
     return BackendChoice("qemu", f"{reason} ({found.qemu}, version {found.version})", found)
+
+
+def _choose_system_emulator(request: RecordRequest, *, log: bool) -> BackendChoice:
+    from rtit.capture.qemu.system import find_system_qemu
+
+    if log:
+        raise UsageError("--events cannot be combined with --system")
+    found = find_system_qemu(request)
+    return BackendChoice("qemu", f"whole system ({found.qemu}, version {found.version})", found)
 
 
 def _choose_perf(request: RecordRequest, *, log: bool) -> BackendChoice:
@@ -115,6 +126,10 @@ def start_chosen_backend(
 
     This is ptrace if `choice` is QEMU, QEMU cannot start and the request allows another back end.
     """
+    if request.system and choice.found is not None:
+        from rtit.capture.qemu.system import start_system
+
+        return start_system(request, choice.found), choice
     if choice.backend == "qemu":
         from rtit.capture.qemu.installation import QemuStartError
         from rtit.capture.qemu.start import start_qemu
@@ -167,6 +182,8 @@ def record(
     perf_options: Sequence[str] = (),
     cpus: int = 0,
     qemu_env: Sequence[str] = (),
+    system: bool = False,
+    cr3: int | None = None,
 ) -> Recording:
     """Record a program from its start to its end.
 
@@ -190,6 +207,8 @@ def record(
     * `cpus`: the number of CPUs that the threads share, with one buffer per CPU; 0: a buffer per
       thread.
     * `qemu_env`: variables for QEMU itself (`QEMU_NAME=VALUE`), see `RecordRequest`.
+    * `system`: record the whole machine that `argv`, a command of qemu-system-x86_64, starts;
+      `cr3`: trace it only while CR3 has this value (None: always).
 
     An exception (also KeyboardInterrupt) kills the program; the recording so far is kept. Raises
     UsageError for wrong options, RecordError if the program cannot be started (`exit_code` 125,
@@ -217,6 +236,8 @@ def record(
         perf_options=perf_options,
         cpus=cpus,
         qemu_env=qemu_env,
+        system=system,
+        cr3=cr3,
     )
     with start_recording(request) as session:
         while session.step(timeout=0.2):

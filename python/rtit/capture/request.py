@@ -307,6 +307,8 @@ class RecordRequest:
       `blocked`: the signals that are blocked when it starts.
     * `qemu_env`: variables for QEMU itself: `QEMU_NAME=VALUE`, or `QEMU_NAME` with its value in our
       environment. The variables in `env` reach the program only.
+    * `system`: `argv` is the command of qemu-system-x86_64, and the whole machine is recorded.
+    * `cr3`: the only CR3 value for which the machine is traced (None: all).
 
     Raises UsageError for invalid values, and for options that exclude each other.
     """
@@ -333,6 +335,8 @@ class RecordRequest:
     perf_options: Sequence[str] = ()
     cpus: int = 0
     qemu_env: Sequence[str] = ()
+    system: bool = False
+    cr3: int | None = None
 
     def __post_init__(self) -> None:
         if self.pids:
@@ -363,6 +367,10 @@ class RecordRequest:
             self._check_qemu_env()
         if self.cpus:
             self._check_cpus()
+        if self.system:
+            self._check_system_options()
+        elif self.cr3 is not None:
+            raise UsageError("--cr3 needs --system")
         if self.size_limits is not None:
             self.size_limits.check_limits(options)
 
@@ -373,7 +381,7 @@ class RecordRequest:
         UsageError for missing or ambiguous functions, RecordError (exit code 125) for a file that
         is not an ELF file or cannot be read.
         """
-        if program is None and not self.pids:
+        if program is None and not self.pids and not self.system:
             program = find_program(self.argv[0], self.env)
         filters: tuple[AddressFilter, ...] = ()
         try:
@@ -398,7 +406,7 @@ class RecordRequest:
     def _pt_options(self) -> PtOptions:
         if self.backend == "perf":
             return PtOptions.parse(self.event, user_only=False)
-        return PtOptions.parse(self.event, profile=FULL)
+        return PtOptions.parse(self.event, profile=FULL, user_only=not self.system)
 
     def _check_cpus(self) -> None:
         if not 0 < self.cpus <= _MAX_CPUS:
@@ -409,6 +417,24 @@ class RecordRequest:
             raise UsageError(
                 "--cpus cannot be combined with --start-at, --stop-at, --snapshot or --max-size"
             )
+
+    def _check_system_options(self) -> None:
+        if self.backend not in ("auto", "qemu"):
+            raise UsageError("--system needs --backend qemu")
+        excluded = {
+            "--pid": self.pids,
+            "--cpus": self.cpus,
+            "--filter": self.filters,
+            "--start-at": self.start_at,
+            "--stop-at": self.stop_at,
+            "--qemu-env": self.qemu_env,
+            "--snapshot": self.size_limits is not None and self.size_limits.snapshot,
+        }
+        for option, value in excluded.items():
+            if value:
+                raise UsageError(f"{option} cannot be combined with --system")
+        if self.cr3 is not None and not 0 <= self.cr3 < 1 << 64:
+            raise UsageError("--cr3 needs a value of 64 bits")
 
     def _check_qemu_env(self) -> None:
         if self.backend not in ("auto", "qemu"):

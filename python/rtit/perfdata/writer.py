@@ -180,6 +180,8 @@ _SIDEBAND_FLAGS = (
 )
 _SAMPLE_TYPE = SampleType.IP | SampleType.TID | SampleType.TIME | SampleType.IDENTIFIER
 _ALIGNMENT = 8
+KERNEL_PID = -1
+"""The process id in records of kernel mappings."""
 
 
 class SwitchRecords(IntEnum):
@@ -303,6 +305,11 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return self._file.path
 
     @property
     def size(self) -> int:
@@ -429,6 +436,33 @@ class Writer:
             values = (address + start, len(was), len(now))
             self._write_sideband_record(
                 records.TextPoke, pid, tid, time, *values, tail=was + now, misc=Misc.USER
+            )
+
+    def kernel_mmap(self, address: int, size: int, pgoff: int, path: str) -> None:
+        """Write the mapping of kernel code, which was there from the beginning."""
+        values = (KERNEL_PID, 0, address, size, pgoff)
+        self._append_record(
+            records.Mmap,
+            *values,
+            tail=path.encode(),
+            misc=Misc.KERNEL,
+            sample_id=self._sample_id(KERNEL_PID, 0, 0, _SIDEBAND_ID),
+        )
+
+    def kernel_text_poke(self, time: int, address: int, new_bytes: bytes) -> None:
+        """Write TEXT_POKE: kernel code at `address` is `new_bytes` from `time` on."""
+        fixed = records.RECORD_HEADER.size + records.TextPoke.layout.fixed.size
+        room = records.MAX_RECORD_SIZE - fixed - self._layout.id_size - (_ALIGNMENT - 1)
+        for start in range(0, len(new_bytes), room):
+            new = new_bytes[start : start + room]
+            self._write_sideband_record(
+                records.TextPoke,
+                0,
+                0,
+                time,
+                *(address + start, 0, len(new)),
+                tail=new,
+                misc=Misc.KERNEL,
             )
 
     # AUX data

@@ -102,6 +102,9 @@ def verify_threads(
 
 def _streams_by_thread(trace: Trace) -> dict[int, list[Stream]]:
     found: dict[int, list[Stream]] = {}
+    if "system" in trace.facts:
+        # The truth file has one path for each processor.
+        return {stream.cpu: [stream] for stream in trace.streams}
     for stream in trace.by_thread(always_split=True):
         found.setdefault(stream.tid, []).append(stream)
     return found

@@ -85,7 +85,7 @@ class Collector:
     def __init__(self) -> None:
         self.data = bytearray()
 
-    def auxtrace(self, tid: int, pid: int, data: bytes, cpu: None, time: int) -> None:
+    def auxtrace(self, tid: int, pid: int, data: bytes, offset: None, time: int, cpu: int) -> None:
         self.data += data
 
     @property

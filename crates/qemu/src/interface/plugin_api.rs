@@ -55,6 +55,7 @@ pub(crate) struct PluginApi {
     on_translation: Register,
     on_syscall: Register,
     on_syscall_return: Register,
+    on_exit: Register,
     callbacks_get_data: bool,
     on_tb: unsafe extern "C" fn(*mut PluginTb, OnExecution, c_int, *mut c_void),
     on_insn: unsafe extern "C" fn(*mut PluginInsn, OnExecution, c_int, *mut c_void),
@@ -89,6 +90,7 @@ impl PluginApi {
                 on_translation: load_function(c"qemu_plugin_register_vcpu_tb_trans_cb")?,
                 on_syscall: load_function(c"qemu_plugin_register_vcpu_syscall_cb")?,
                 on_syscall_return: load_function(c"qemu_plugin_register_vcpu_syscall_ret_cb")?,
+                on_exit: load_function(c"qemu_plugin_register_atexit_cb")?,
                 callbacks_get_data: current >= 7,
                 on_tb: load_function(c"qemu_plugin_register_vcpu_tb_exec_cb")?,
                 on_insn: load_function(c"qemu_plugin_register_vcpu_insn_exec_cb")?,
@@ -115,6 +117,21 @@ impl PluginApi {
             (self.on_translation)(id, callbacks.translation, data);
             (self.on_syscall)(id, callbacks.syscall, data);
             (self.on_syscall_return)(id, callbacks.syscall_return, data);
+        }
+    }
+
+    /// Registers the callbacks of a whole system.
+    pub(crate) fn register_system_callbacks(
+        &self,
+        id: PluginId,
+        on_translation: *const c_void,
+        on_exit: *const c_void,
+    ) {
+        let data = std::ptr::null_mut();
+        // SAFETY: called from qemu_plugin_install with its id, for a version whose callbacks have these signatures.
+        unsafe {
+            (self.on_translation)(id, on_translation, data);
+            (self.on_exit)(id, on_exit, data);
         }
     }
 

@@ -22,6 +22,16 @@ use crate::thread::thread_state::StateKeptOverExec;
 /// `ring_blocks`: the largest chunks, if two threads can run at a time.
 const AUTO: usize = usize::MAX;
 
+/// Addresses of a Linux kernel as linked, and offsets in its structure task_struct.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KernelLayout {
+    pub(crate) text: u64,
+    pub(crate) switch_to: u64,
+    pub(crate) task_pid: u64,
+    pub(crate) task_tgid: u64,
+    pub(crate) task_comm: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct RecordingConfig {
     pub(crate) folder: PathBuf,
@@ -40,6 +50,8 @@ pub(crate) struct RecordingConfig {
     pub(crate) window: RecordingWindow,
     /// Entries of a chunk of `shared::block_ring`; 0: the program follows each block at once.
     pub(crate) ring_blocks: usize,
+    /// Of a whole system, if the recorder knows its kernel.
+    pub(crate) kernel: Option<KernelLayout>,
 }
 
 impl RecordingConfig {
@@ -65,6 +77,7 @@ impl RecordingConfig {
             min_run: 1,
             window: RecordingWindow::default(),
             ring_blocks: AUTO,
+            kernel: None,
         };
         for line in text.lines() {
             let (name, value) = line
@@ -136,6 +149,7 @@ impl RecordingConfig {
                 .push(AddressFilter::parse_address_filter(value)?),
             "start" => self.window.set_edge(false, value)?,
             "stop" => self.window.set_edge(true, value)?,
+            "kernel" => self.kernel = Some(parse_kernel_layout(value)?),
             _ => self
                 .settings
                 .set_by_name(name, value)
@@ -148,6 +162,24 @@ impl RecordingConfig {
 fn parse_number<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
     let wrong = |_| format!("settings: {name} is a number, not {value}");
     value.parse().map_err(wrong)
+}
+
+/// Parses the fields of `KernelLayout` in order, with blanks between them.
+fn parse_kernel_layout(text: &str) -> Result<KernelLayout, String> {
+    let numbers: Result<Vec<u64>, String> = text
+        .split(' ')
+        .map(|number| parse_number("kernel", number))
+        .collect();
+    match numbers?[..] {
+        [text, switch_to, task_pid, task_tgid, task_comm] => Ok(KernelLayout {
+            text,
+            switch_to,
+            task_pid,
+            task_tgid,
+            task_comm,
+        }),
+        _ => Err(format!("settings: kernel has five numbers, not {text}")),
+    }
 }
 
 /// Returns whether only one thread can run at a time.

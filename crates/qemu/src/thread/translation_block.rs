@@ -153,6 +153,17 @@ impl TranslationBlock {
 
     /// Creates a block of instructions of these sizes and bytes. QEMU may list one more than it executes.
     pub(crate) fn new(start: u64, sizes: &[usize], code: &[u8], steps: bool) -> TranslationBlock {
+        TranslationBlock::new_in_mode(start, sizes, code, steps, CodeMode::Bits64)
+    }
+
+    /// Creates a block as `new` does, of code of any width.
+    pub(crate) fn new_in_mode(
+        start: u64,
+        sizes: &[usize],
+        code: &[u8],
+        steps: bool,
+        mode: CodeMode,
+    ) -> TranslationBlock {
         let count = executed_instruction_count(start, sizes);
         let mut offsets = Vec::with_capacity(count);
         let mut at = 0usize;
@@ -165,12 +176,12 @@ impl TranslationBlock {
         let last_offset = offsets.last().map_or(0, |&offset| usize::from(offset));
         let last = start.wrapping_add(last_offset as u64);
         let bytes = code.get(last_offset..at).unwrap_or_default();
-        let decoded = rtit_x86::decode(bytes, last, CodeMode::Bits64).ok();
+        let decoded = rtit_x86::decode(bytes, last, mode).ok();
         let exit = decoded
             .as_ref()
             .map_or(BlockExit::Fall, block_exit_of_instruction);
         let code = code.get(..at).unwrap_or_default();
-        let first_refused = first_undecodable_instruction(start, &offsets, code);
+        let first_refused = first_undecodable_instruction(start, &offsets, code, mode);
         // How it continues after that instruction is unknown.
         let exit = if first_refused < count as u32 {
             BlockExit::Unsupported
@@ -381,13 +392,13 @@ fn executed_instruction_count(start: u64, sizes: &[usize]) -> usize {
 
 /// Returns the index of the first instruction that a decoder does not decode as QEMU does: QEMU runs some that
 /// processors refuse (LOCK where it is not allowed, reserved encodings of 8FH, C6H, C7H).
-fn first_undecodable_instruction(start: u64, offsets: &[u16], code: &[u8]) -> u32 {
+fn first_undecodable_instruction(start: u64, offsets: &[u16], code: &[u8], mode: CodeMode) -> u32 {
     let ends = offsets.iter().skip(1).map(|&offset| usize::from(offset));
     let ends = ends.chain([code.len()]);
     let known = |(&offset, end): (&u16, usize)| {
         let from = usize::from(offset);
         let bytes = code.get(from..end).unwrap_or_default();
-        let found = rtit_x86::decode(bytes, start.wrapping_add(from as u64), CodeMode::Bits64);
+        let found = rtit_x86::decode(bytes, start.wrapping_add(from as u64), mode);
         found.is_ok_and(|found| {
             let whole = usize::from(found.length) == bytes.len();
             whole

@@ -133,7 +133,7 @@ class QemuSearch:
 
     def __init__(self, *, skip_cache: bool = False) -> None:
         self._qemu = os.environ.get("RTIT_QEMU") or find_executable(_QEMU_NAME)
-        self._plugin = _find_plugin()
+        self._plugin = find_plugin()
         self._probes: list[subprocess.Popen[bytes]] = []
         self._error: OSError | None = None
         self._cached_version: str | None = None
@@ -199,7 +199,8 @@ def _read_probe_answer(probe: subprocess.Popen[bytes]) -> str:
     return output.decode(errors="replace")
 
 
-def _find_plugin() -> Path | None:
+def find_plugin() -> Path | None:
+    """Return the path of the plugin; None if it is not installed."""
     given = os.environ.get("RTIT_QEMU_PLUGIN")
     if given:
         return Path(given) if Path(given).is_file() else None

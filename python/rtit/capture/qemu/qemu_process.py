@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO, Protocol, Self
 
 from rtit.capture.qemu.installation import (
     QEMU_ENVIRONMENT,
@@ -472,6 +472,28 @@ def arguments_of_guest(pid: int) -> tuple[str, ...]:
     return tuple(map(os.fsdecode, [*words[4:5], *words[6:]]))
 
 
+class Guest(Protocol):
+    """What QEMU runs."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment of the guest program or of QEMU."""
+
+    @property
+    def cwd(self) -> Path | str | None:
+        """The working directory; None: ours."""
+
+    @property
+    def qemu_variables(self) -> list[str]:
+        """Environment variables for QEMU itself, `NAME=VALUE`."""
+
+    def command(self, qemu: Path, folder: str) -> list[str]:
+        """Return the command of QEMU with the plugin in the recording folder."""
+
+    def qemu_environment(self, folder: str) -> dict[str, str]:
+        """Return the environment of the QEMU process, with the recording folder."""
+
+
 @dataclass(frozen=True, slots=True)
 class GuestProgram:
     """A program that can be started.
@@ -499,6 +521,12 @@ class GuestProgram:
             entry if "=" in entry else f"{entry}={os.environ[entry]}" for entry in request.qemu_env
         ]
         return cls(program, arguments, name, environment, request.cwd, qemu_variables)
+
+    def command(self, qemu: Path, folder: str) -> list[str]:
+        """Return the command of QEMU with the plugin in the recording folder."""
+        path = self.program if not self.program.startswith("-") else f"./{self.program}"
+        command = [str(qemu), "-plugin", f"{folder}/plugin.so", "-0", self.arguments[0], path]
+        return [*command, *self.arguments[1:]]
 
     def qemu_environment(self, folder: str) -> dict[str, str]:
         """Return the environment of the QEMU process, with the recording folder `folder`."""
@@ -532,7 +560,7 @@ def _check_privilege(program: Path) -> None:
 class QemuProcess:
     """A QEMU process with the plugin, the recording folder, and the socket to the plugin."""
 
-    def __init__(self, installation: QemuInstallation, settings: str, guest: GuestProgram) -> None:
+    def __init__(self, installation: QemuInstallation, settings: str, guest: Guest) -> None:
         """Start QEMU; `settings` is the plugin's settings file. Raises QemuStartError."""
         self.qemu = installation.qemu
         self.folder = RecordingFolder()
@@ -552,7 +580,7 @@ class QemuProcess:
         self.process.wait()
         self._close()
 
-    def _prepare_folder(self, plugin: Path, settings: str, guest: GuestProgram) -> None:
+    def _prepare_folder(self, plugin: Path, settings: str, guest: Guest) -> None:
         folder = Path(self.folder.name)
         try:
             (folder / "plugin.so").symlink_to(plugin.resolve())
@@ -566,13 +594,11 @@ class QemuProcess:
         self.listener.listen(256)
         self.listener.setblocking(False)
 
-    def _start_qemu(self, guest: GuestProgram) -> subprocess.Popen[bytes]:
-        program, folder = guest.program, self.folder.name
-        path = program if not program.startswith("-") else f"./{program}"
-        command = [str(self.qemu), "-plugin", f"{folder}/plugin.so", "-0", guest.arguments[0], path]
+    def _start_qemu(self, guest: Guest) -> subprocess.Popen[bytes]:
+        folder = self.folder.name
         try:
             return subprocess.Popen(
-                [*command, *guest.arguments[1:]],
+                guest.command(self.qemu, folder),
                 env=guest.qemu_environment(folder),
                 cwd=guest.cwd,
                 close_fds=False,

@@ -17,8 +17,9 @@ from rtit.errors import InputError, RecordError
 from rtit.perfdata import ExitStatus, Fault, Writer
 from rtit.unit.time_model import TimeModel
 
-_TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
-_TRUTH_COMPLETE = struct.pack("<II", 5, 0)
+TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
+TRUTH_COMPLETE = struct.pack("<II", 5, 0)
+"""First and last bytes of a truth file."""
 _SMALL_FIELDS = {
     EventKind.THREAD: (0, 1, 2),
     EventKind.COMM: (0,),
@@ -73,7 +74,7 @@ class QemuRecordingSink(RecordingWriter):
                 self._truth = create_private_file(truth)
             except OSError as error:
                 raise RecordError(f"{truth}: {error.strerror}") from error
-            self._write_truth(_TRUTH_HEADER)
+            self._write_truth(TRUTH_HEADER)
 
     @property
     def all_threads_ended(self) -> bool:
@@ -161,7 +162,7 @@ class QemuRecordingSink(RecordingWriter):
             )
         if self._truth is not None:
             if not killed:
-                self._write_truth(_TRUTH_COMPLETE)
+                self._write_truth(TRUTH_COMPLETE)
             self._truth.close()
             self._truth = None
         self._close(self._model.tsc(self._last_clock))

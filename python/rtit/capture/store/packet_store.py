@@ -47,7 +47,7 @@ class FileStore:
         return max(0, self._max_size - self._writer.size - _RECORD_OVERHEAD)
 
     def add_packets(
-        self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int
+        self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int, cpu: int = -1
     ) -> None:
         """Write the packets, unless the file has reached its size or the disk is nearly full."""
         if self.is_full:
@@ -62,7 +62,7 @@ class FileStore:
             if len(data) > free_bytes:
                 self.is_full = True
                 data = data[: find_last_psb(bytes(data), max(0, free_bytes))]
-        self._writer.auxtrace(tid, pid, data, None, tsc)
+        self._writer.auxtrace(tid, pid, data, None, tsc, cpu)
 
     def _is_nearly_full(self) -> bool:
         disk = self._writer.disk_space()
@@ -141,7 +141,7 @@ class SnapshotStore:
         self._snapshots = 0
 
     def add_packets(
-        self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int
+        self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int, cpu: int = -1
     ) -> None:
         """Add packets to the thread's ring buffer, which drops the oldest ones."""
         if not data:

@@ -191,6 +191,7 @@ Examples:
   rtit record --snapshot=8M -- ./program          # what led to the crash
   rtit record --start-at main --stop-at +1000000 -- ./program
   rtit record -e intel_pt/cyc=1,mtc_period=3,psb_period=3,noretcomp/u -o ls.data -- ls
+  rtit record --system --kernel bzImage --initrd initrd.cpio --append console=ttyS0
   rtit record --pid 1234                          # until the process ends, or Ctrl-C
 """
 
@@ -295,10 +296,9 @@ def _add_backend_options(parser: CommandParser) -> None:
     group.add_argument(
         "-e",
         "--event",
-        default="intel_pt//u",
         metavar="EVENT",
         help="Settings of PT, in the syntax of perf record -e, such as "
-        "intel_pt/cyc,mtc_period=3,noretcomp/u",
+        "intel_pt/cyc,mtc_period=3,noretcomp/u (default: intel_pt//u, with --system intel_pt//)",
     )
     options.add_flag_option(
         group,
@@ -308,6 +308,25 @@ def _add_backend_options(parser: CommandParser) -> None:
 
 
 def _add_rare_options(parser: CommandParser) -> None:
+    group = parser.add_argument_group("Whole systems (QEMU 7.2; see docs/howto/boot.md)")
+    options.add_flag_option(
+        group,
+        "--system",
+        "Record a machine with its kernel and programs: PROGRAM is qemu-system-x86_64, or the "
+        "option --kernel names a kernel",
+    )
+    options.add_value_option(
+        group,
+        "--kernel",
+        "FILE",
+        "Boot the Linux kernel FILE (a bzImage) in a machine with one CPU, 256 MB of memory and a "
+        "serial console on standard output",
+    )
+    options.add_value_option(group, "--initrd", "FILE", "Initial file system of the --kernel")
+    options.add_value_option(group, "--append", "TEXT", "Command line of the --kernel")
+    options.add_value_option(
+        group, "--cr3", "VALUE", "Trace only while CR3 has this value (bits 63:12)"
+    )
     group = parser.add_rare_group("Modelled time and CPUs")
     options.add_value_option(
         group, "--cpi", "N", "Core cycles that one instruction takes (default: 1)", default="1"
@@ -384,6 +403,8 @@ def run(arguments: argparse.Namespace) -> int:
     if argv[:1] == ["--"]:
         del argv[0]
     pids = _parse_pids(arguments.pid) if arguments.pid is not None else []
+    if arguments.kernel is not None or arguments.initrd or arguments.append:
+        argv = _boot_command(arguments, argv)
     if not pids and not argv:
         raise UsageError("no program given", hint="example:  rtit record -- ls -l")
     wanted = ending_signals()
@@ -395,7 +416,7 @@ def run(arguments: argparse.Namespace) -> int:
         pids=pids,
         backend=arguments.backend,
         output=Path(arguments.output),
-        event=arguments.event,
+        event=arguments.event or ("intel_pt//" if arguments.system else "intel_pt//u"),
         filters=arguments.filter,
         start_at=arguments.start_at,
         stop_at=arguments.stop_at,
@@ -411,6 +432,8 @@ def run(arguments: argparse.Namespace) -> int:
         perf_options=[word or "--" for word in arguments.perf_option],
         cpus=arguments.cpus,
         qemu_env=arguments.qemu_env,
+        system=arguments.system,
+        cr3=_parse_cr3(arguments.cr3),
     )
     written = {
         "the recording": arguments.output,
@@ -449,6 +472,26 @@ def run(arguments: argparse.Namespace) -> int:
                 with summary.open_for_writing() as file:
                     file.write(format_json(found).encode() + b"\n")
     return recording.exit_code
+
+
+def _boot_command(arguments: argparse.Namespace, argv: list[str]) -> list[str]:
+    """Return the command of QEMU for --kernel; `argv` are further arguments. Raises UsageError."""
+    from rtit.capture.qemu.system import KernelBoot
+    from rtit.errors import UsageError
+
+    if not arguments.system or arguments.kernel is None:
+        raise UsageError("--kernel needs --system, and --initrd and --append need --kernel")
+    boot = KernelBoot(arguments.kernel, arguments.initrd, arguments.append or "")
+    return [*boot.command(), *argv]
+
+
+def _parse_cr3(text: str | None) -> int | None:
+    from rtit.errors import UsageError
+
+    try:
+        return None if text is None else int(text, 0)
+    except ValueError:
+        raise UsageError(f"--cr3 needs a number, not {text!r}") from None
 
 
 def _parse_pids(text: str) -> list[int]:

@@ -72,6 +72,11 @@ class KernelChanges:
         if self.reserve_memory(self._budget.limits.kernel_poke + 2 * (len(old) + len(new))):
             self._pokes.append(_TextPokeChange(time, address, old, new))
 
+    @property
+    def has_first_code(self) -> bool:
+        """Whether records have the code with which the recording began."""
+        return any(poke.time == 0 and not poke.old for poke in self._pokes)
+
     def ksymbol(self, time: int, address: int, size: int, name: str, flags: int) -> None:
         """Named code appeared or, according to `flags`, disappeared."""
         is_in_kernel = size > 0 and KERNEL_START <= address <= FOREVER - size

@@ -218,7 +218,8 @@ class Kernel:
                     self._add_vmlinux(image, each, vmlinux, has_kallsyms=bool(symbols))
                     self._list_symbols(each, core_rows)
                     continue
-                problem = self._missing_kernel_code_problem(each) if kcore is None else None
+                if kcore is None and not self.changes.has_first_code:
+                    problem = self._missing_kernel_code_problem(each)
                 self._list_symbols(each, core_rows)
             else:
                 name = module_name(each.path)

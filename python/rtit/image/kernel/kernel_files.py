@@ -39,6 +39,11 @@ def machine_of_kernel_mapping(path: str, pid: int) -> int:
     return int(number[1]) if number is not None else max(pid, 0)
 
 
+def kallsyms_path(recording: str) -> str:
+    """Return the path of the kernel symbols of a recorded system, beside the recording."""
+    return f"{recording}.kallsyms"
+
+
 _PROCESS = re.compile(r"[1-9][0-9]{0,9}")
 FOLDER = "kcore_dir"
 """Folder in the directory of a recording by `perf record --kcore`."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rtit.errors import PerfDataError, RtitError, UnsupportedError
 from rtit.image import Image, Images, KernelFiles, Problem, guest_kernel_pid, guest_path
 from rtit.image.jit_files import find_jit_files
+from rtit.image.kernel.kernel_files import kallsyms_path
 from rtit.image.memory_budget import LIMITS
 from rtit.image.perf_maps import (
     FACT,
@@ -27,6 +28,7 @@ from rtit.image.perf_maps import (
 )
 from rtit.perfdata import AuxBuffer, AuxChunk, PerfData
 from rtit.perfdata.attr import AttrFlag
+from rtit.perfdata.system_processes import cr3_of_process
 from rtit.sideband import ThreadTable, read_sideband
 from rtit.sideband.guests import TOO_MANY_SPLITS
 from rtit.trace.recording.aux_buffers import align_snapshots, group_contiguous
@@ -161,6 +163,9 @@ class PerfRecording:
         kernel = None
         if event is not None and not event.attr.flags & AttrFlag.EXCLUDE_KERNEL:
             kernel = options.kernel.with_recorded_copies(self.data.folder)
+            kallsyms = kallsyms_path(os.fspath(self.data.path))
+            if "system" in self.data.facts and Path(kallsyms).is_file():
+                kernel = kernel.with_fallback(KernelFiles(kallsyms=kallsyms))
         images = Images(
             size=self.data.size,
             reserved=LIMITS.aux_index_size(self.buffers),
@@ -179,6 +184,7 @@ class PerfRecording:
                 images.add_jit_problem(problem)
         threads = read_sideband(self.data, images, self._jit_files(), self._find_perf_map)
         self._add_guest_processes(images)
+        self._add_page_table_spaces(images)
         if beyond := self.data.dropped_bytes:
             message = f"{beyond:,} bytes are of buffers beyond {len(self.buffers):,}"
             images.add_problem(Problem("unreadable", "AUX data", message, beyond))
@@ -209,6 +215,13 @@ class PerfRecording:
             images.set_image(space_pid(index), image)
             for problem in problems:
                 images.add_problem(problem)
+
+    def _add_page_table_spaces(self, images: Images) -> None:
+        """Add the address spaces of a recorded system, which CR3 selects."""
+        for pid in images.pids:
+            cr3 = cr3_of_process(pid)
+            if cr3 is not None:
+                self._spaces[cr3] = images.image(pid)
 
     def _jit_files(self) -> dict[str, str]:
         folders = self.options.jit

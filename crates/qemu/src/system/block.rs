@@ -1,0 +1,185 @@
+//! A block of a whole system: a translation block, and how the processor runs it.
+
+use std::cell::Cell;
+use std::ops::Deref;
+
+use rtit_unit::CodeWidth;
+use rtit_x86::CodeMode;
+
+use crate::thread::translation_block::{BlockExit, TranslationBlock};
+
+const PAGE: u64 = 4096;
+const LONGEST_INSTRUCTION: u64 = 15;
+/// The upper half of the addresses, which is the kernel's.
+pub(super) const KERNEL_START: u64 = 1 << 63;
+
+/// How an instruction sets RFLAGS.IF.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FlagChange {
+    Clear,
+    Set,
+    /// POPF: the value is that after the block, which it ends.
+    Load,
+}
+
+pub(super) struct SystemBlock {
+    block: TranslationBlock,
+    pub(super) user: bool,
+    pub(super) width: CodeWidth,
+    /// The last instruction is a MOV to CR3.
+    pub(super) writes_cr3: bool,
+    /// The last instruction is an IRET.
+    pub(super) is_iret: bool,
+    /// The end can lead anywhere, or into the block itself: a callback at the last instruction must show that the end
+    /// was reached.
+    pub(super) needs_last_callback: bool,
+    /// Without an event of the log, a transition along `quiet_targets` is the end of the block and nothing else.
+    pub(super) has_quiet_end: bool,
+    /// Instructions that set RFLAGS.IF, by index.
+    pub(super) flag_changes: Vec<(u32, FlagChange)>,
+    /// Address space and version of its code at the last check.
+    pub(super) checked: Cell<u64>,
+}
+
+impl Deref for SystemBlock {
+    type Target = TranslationBlock;
+
+    #[inline(always)]
+    fn deref(&self) -> &TranslationBlock {
+        &self.block
+    }
+}
+
+impl SystemBlock {
+    /// Creates a block of instructions of these sizes and bytes, which runs at this privilege and code width.
+    pub(super) fn new(
+        start: u64,
+        sizes: &[usize],
+        code: &[u8],
+        user: bool,
+        width: CodeWidth,
+    ) -> SystemBlock {
+        let mode = match width {
+            CodeWidth::Bits16 => CodeMode::Bits16,
+            CodeWidth::Bits32 => CodeMode::Bits32,
+            CodeWidth::Bits64 => CodeMode::Bits64,
+        };
+        let count = sizes.len() - usize::from(is_last_cut_off(start, sizes, code, mode));
+        let sizes = &sizes[..count];
+        let block = TranslationBlock::new_in_mode(start, sizes, code, false, mode);
+        let last = (block.last - start) as usize;
+        let last_bytes = block.code.get(last..).unwrap_or_default();
+        let opcode = without_prefixes(last_bytes, mode);
+        let inside = |target| (block.start..=block.last).contains(&target);
+        let needs_last_callback = match block.exit {
+            BlockExit::Conditional | BlockExit::Jump | BlockExit::Call => inside(block.target),
+            BlockExit::Fall | BlockExit::Repeat | BlockExit::SoftInt => false,
+            _ => true,
+        };
+        let mut at = 0;
+        let mut flag_changes = Vec::new();
+        for (index, size) in (0..).zip(sizes.iter().take(block.instructions as usize)) {
+            let bytes = block.code.get(at..at + size).unwrap_or_default();
+            match without_prefixes(bytes, mode) {
+                [0xfa] => flag_changes.push((index, FlagChange::Clear)),
+                [0xfb] => flag_changes.push((index, FlagChange::Set)),
+                [0x9d] => flag_changes.push((index, FlagChange::Load)),
+                _ => {}
+            }
+            at += size;
+        }
+        let writes_cr3 = matches!(opcode, [0x0f, 0x22, modrm] if modrm >> 3 & 7 == 3);
+        SystemBlock {
+            user,
+            width,
+            writes_cr3,
+            has_quiet_end: !writes_cr3 && !needs_last_callback,
+            is_iret: opcode == [0xcf],
+            needs_last_callback,
+            flag_changes,
+            checked: Cell::new(u64::MAX),
+            block,
+        }
+    }
+
+    pub(super) fn is_kernel_half(&self) -> bool {
+        self.start >= KERNEL_START
+    }
+}
+
+/// Returns whether the last instruction was taken back: QEMU 7.2 lists an instruction that crosses a page and is not
+/// the first, with its bytes up to the end of the page.
+fn is_last_cut_off(start: u64, sizes: &[usize], code: &[u8], mode: CodeMode) -> bool {
+    let Some((&last, before)) = sizes.split_last() else {
+        return false;
+    };
+    let offset: usize = before.iter().sum();
+    let ip = start.wrapping_add(offset as u64);
+    if before.is_empty() || ip % PAGE + LONGEST_INSTRUCTION <= PAGE {
+        return false;
+    }
+    let bytes = code.get(offset..offset + last).unwrap_or_default();
+    let found = rtit_x86::decode(bytes, ip, mode);
+    !found.is_ok_and(|found| usize::from(found.length) <= last)
+}
+
+/// Returns the instruction after operand size, segment, repeat and REX prefixes.
+fn without_prefixes(mut bytes: &[u8], mode: CodeMode) -> &[u8] {
+    while let [first, rest @ ..] = bytes {
+        let is_rex = mode == CodeMode::Bits64 && first & 0xf0 == 0x40;
+        if !is_rex
+            && !matches!(
+                first,
+                0x66 | 0x2e | 0x3e | 0x26 | 0x36 | 0x64 | 0x65 | 0xf2 | 0xf3
+            )
+        {
+            break;
+        }
+        bytes = rest;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block_at(start: u64, sizes: &[usize], code: &[u8]) -> SystemBlock {
+        SystemBlock::new(start, sizes, code, false, CodeWidth::Bits64)
+    }
+
+    #[test]
+    fn instruction_cut_at_the_end_of_a_page_does_not_belong_to_the_block() {
+        // nop; call whose displacement is in the next page
+        let block = block_at(0x1ffe, &[1, 1], &[0x90, 0xe8]);
+        assert_eq!((block.instructions, block.next), (1, 0x1fff));
+        let alone = block_at(0x1fff, &[5], &[0xe8, 0, 0, 0, 0]);
+        assert_eq!((alone.instructions, alone.next), (1, 0x2004));
+    }
+
+    #[test]
+    fn instructions_that_change_the_state_are_found() {
+        assert!(block_at(0x1000, &[3], &[0x0f, 0x22, 0xd8]).writes_cr3);
+        assert!(!block_at(0x1000, &[3], &[0x0f, 0x22, 0xe0]).writes_cr3);
+        assert!(block_at(0x1000, &[2], &[0x48, 0xcf]).is_iret);
+        let flags = block_at(0x1000, &[1, 1, 1], &[0xfa, 0x90, 0xfb]).flag_changes;
+        assert_eq!(flags, [(0, FlagChange::Clear), (2, FlagChange::Set)]);
+    }
+
+    #[test]
+    fn end_that_can_lead_into_the_block_needs_a_callback() {
+        // nop; nop; and je to the second nop, je elsewhere, ret
+        let ends: [(&[u8], bool); 3] = [
+            (&[0x74, 0xfd], true),
+            (&[0x74, 0x10], false),
+            (&[0xc3], true),
+        ];
+        for (end, expected) in ends {
+            let code = [&[0x90, 0x90], end].concat();
+            assert_eq!(
+                block_at(0x1000, &[1, 1, end.len()], &code).needs_last_callback,
+                expected
+            );
+        }
+    }
+}

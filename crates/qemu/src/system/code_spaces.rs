@@ -1,0 +1,95 @@
+//! The code that the reader of the recording has, by address space.
+//!
+//! Bytes come from translated blocks, so they are those that the processor executes. The first bytes at an address
+//! count as there from the beginning; nothing was executed there before. Other bytes at the same address are a change,
+//! which needs a time.
+//!
+//! The kernel, the upper half of the addresses, is one space. The lower half is a space for each CR3.
+
+use std::collections::HashMap;
+
+const PAGE: u64 = 4096;
+
+/// What the reader lacks before a block runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum CodeReport {
+    /// Bytes at an address where it has none.
+    First(u64, Vec<u8>),
+    /// Other bytes than it has.
+    Changed(u64, Vec<u8>),
+}
+
+struct Page {
+    bytes: [u8; PAGE as usize],
+    /// A bit for each byte.
+    known: [u64; PAGE as usize / 64],
+}
+
+#[derive(Default)]
+pub(super) struct CodeSpace {
+    pages: HashMap<u64, Box<Page>>,
+    /// Number of changes; blocks that were checked before the last change must be checked again.
+    pub(super) version: u32,
+}
+
+impl CodeSpace {
+    /// Returns what the reader lacks, and counts it as reported.
+    pub(super) fn check_code(&mut self, start: u64, code: &[u8]) -> Vec<CodeReport> {
+        let mut reports = Vec::new();
+        let mut differs = false;
+        let mut is_run_open = false;
+        for (address, &byte) in (start..).zip(code) {
+            let page = self.pages.entry(address / PAGE).or_insert_with(|| {
+                Box::new(Page {
+                    bytes: [0; PAGE as usize],
+                    known: [0; PAGE as usize / 64],
+                })
+            });
+            let offset = (address % PAGE) as usize;
+            let known = &mut page.known[offset / 64];
+            let bit = 1 << (offset % 64);
+            if *known & bit == 0 {
+                *known |= bit;
+                match reports.last_mut() {
+                    Some(CodeReport::First(_, bytes)) if is_run_open => bytes.push(byte),
+                    _ => reports.push(CodeReport::First(address, vec![byte])),
+                }
+                is_run_open = true;
+            } else {
+                differs |= page.bytes[offset] != byte;
+                is_run_open = false;
+            }
+            page.bytes[offset] = byte;
+        }
+        if differs {
+            self.version += 1;
+            reports.push(CodeReport::Changed(start, code.to_vec()));
+        }
+        reports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_unknown_and_changed_bytes_are_reported() {
+        use CodeReport::{Changed, First};
+        let mut space = CodeSpace::default();
+        assert_eq!(
+            space.check_code(0xffe, &[1, 2, 3]),
+            [First(0xffe, vec![1, 2, 3])]
+        );
+        assert_eq!(space.check_code(0xffe, &[1, 2, 3]), []);
+        let around = space.check_code(0xffd, &[0, 1, 2, 3, 4]);
+        assert_eq!(around, [First(0xffd, vec![0]), First(0x1001, vec![4])]);
+        assert_eq!(space.version, 0);
+        assert_eq!(
+            space.check_code(0xfff, &[2, 9]),
+            [Changed(0xfff, vec![2, 9])]
+        );
+        assert_eq!(space.check_code(0x1000, &[9]), []);
+        assert_eq!(space.version, 1);
+    }
+}

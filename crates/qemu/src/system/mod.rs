@@ -1,0 +1,26 @@
+//! A whole system: one emulated processor, with kernel and programs, drives one trace unit.
+//!
+//! QEMU's system emulation runs blocks as its user mode does, and the plugin interface reports their starts. What the
+//! interface does not report comes from two other sources:
+//!
+//! * QEMU's log (`-d int,mmu`) has each interrupt and exception, with vector, IP, CPL and CR2, and each MOV to CR3.
+//!   QEMU opens the log with `fopen64`; the preloaded library returns a stream of its own (`qemu_log`). QEMU then calls
+//!   the plugin in the thread of the processor, between the blocks around the event.
+//! * The processor's state, which generated code keeps at the address in rbp (`cpu_state`): CPL, the width of code, CR3
+//!   and RFLAGS.IF.
+//!
+//! `processor` follows the blocks: it explains each transition from one block to the next by the end of the first block
+//! and the events of the log, and reports it to the trace unit. A transition without an explanation becomes an overflow
+//! in the trace and a warning. The executed path comes from the same blocks, but its part that filters let through is
+//! chosen by the state of the processor, not by the trace unit.
+//!
+//! `code_spaces` holds the code that the reader of the recording has, for each address space.
+
+mod block;
+mod callbacks;
+mod code_spaces;
+mod cpu_state;
+mod processor;
+pub(crate) mod qemu_log;
+
+pub(crate) use callbacks::install_system_plugin;

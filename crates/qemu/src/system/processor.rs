@@ -1,0 +1,666 @@
+//! Follows the blocks of the processor, and reports to the trace unit how each led to the next.
+//!
+//! A transition has up to three parts, in this order: the end of the last block (or the part of it that retired),
+//! writes of CR3, and interrupts and exceptions. The log has the latter two. The rules, each checked over whole boots:
+//!
+//! * An interrupt from a device comes between two blocks, or between two iterations of a REP instruction. Its IP is the
+//!   address that the last block led to.
+//! * An exception at an address inside the last block ends that block before this instruction. Any other exception is
+//!   of the instruction that the last block led to, which could not be fetched.
+//! * Without an event, a block that continues in itself is left where it wrote its own code: the instructions before
+//!   that address retired. If the end of the block could go there too, a callback at its last instruction decides.
+//! * A REP instruction is a block of its own for each iteration, and retires when the address after it is reached.
+//!
+//! The time is the number of retired instructions, as in user mode. Before changed code runs, tracing is disabled and
+//! enabled again at a later time. The change has a time in between, so that a decoder separates old from new code.
+
+use std::collections::HashMap;
+
+use rtit_events::{EventKind, MessageKind};
+use rtit_unit::{settings::ctl, CodeWidth, EventReport, ProcessorState, TraceUnit};
+
+use super::block::{FlagChange, SystemBlock, KERNEL_START};
+use super::code_spaces::{CodeReport, CodeSpace};
+use super::cpu_state::{read_guest_memory, SystemCpuState};
+use super::qemu_log::{self, LogEvent, LoggedInterrupt};
+use crate::fatal_error::exit_with_error;
+use crate::shared::config::{KernelLayout, RecordingConfig};
+use crate::shared::recorder_link::{new_message, RecorderLink};
+use crate::thread::executed_path::ExecutedPath;
+use crate::thread::translation_block::BlockExit;
+
+/// The 32-bit entry of a Linux kernel, to which the boot protocol loads it.
+const KERNEL_ENTRY: u64 = 0x10_0000;
+/// Instructions between two looks at what should be sent.
+const CHECK_INTERVAL: u64 = 1 << 14;
+const PACKETS_TO_SEND: usize = 1 << 16;
+/// The clock is raised by this before and after a change of code.
+const CHANGE_MARGIN: u64 = 1024;
+/// The name of the kernel's address space. Others have the page number of their page table.
+const KERNEL_SPACE: u64 = u32::MAX as u64;
+/// Warnings of unknown transitions that are sent; the end has their number.
+const MOST_WARNINGS: u32 = 10;
+const PAGE_BITS: u32 = 12;
+/// The kernel moves itself by a multiple of this.
+const KERNEL_ALIGNMENT: u64 = 1 << 21;
+/// Bytes of a thread's name.
+const COMM: usize = 16;
+
+/// The part of execution that filters let through, by the state of the processor.
+#[derive(Clone, Copy)]
+struct TracedContext {
+    os: bool,
+    user: bool,
+    cr3_match: Option<u64>,
+}
+
+impl TracedContext {
+    #[inline(always)]
+    fn contains(&self, user: bool, cpu: SystemCpuState) -> bool {
+        let allowed = if user { self.user } else { self.os };
+        let differs = |wanted: u64| (wanted ^ cpu.cr3()) >> PAGE_BITS != 0;
+        allowed && !self.cr3_match.is_some_and(differs)
+    }
+}
+
+/// What the recorder reports at its end.
+#[derive(Default)]
+struct Totals {
+    branches: u64,
+    traced_instructions: u64,
+    unknown_transitions: u32,
+    /// Comparisons of the log with the state of the processor, and how many differed.
+    comparisons: u64,
+    differences: u32,
+}
+
+/// Records one processor.
+pub(super) struct ProcessorRecorder {
+    link: RecorderLink,
+    unit: TraceUnit,
+    path: ExecutedPath,
+    writes_truth: bool,
+    context: TracedContext,
+    event_trace: bool,
+    cpu: SystemCpuState,
+    /// The block that has started, None before the kernel's entry.
+    block: Option<&'static SystemBlock>,
+    /// Whether the context of that block is traced.
+    is_traced: bool,
+    /// Whether the last instruction of that block has started, if the block needs the callback.
+    pub(super) has_started_last: bool,
+    clock: u64,
+    next_check: u64,
+    /// CR3 by the log.
+    cr3: u64,
+    retired: u64,
+    /// The page table of the last switch that was reported.
+    switched_to: u64,
+    layout: Option<KernelLayout>,
+    /// The address of `__switch_to`; 0 while it is unknown.
+    switch_address: u64,
+    kernel: CodeSpace,
+    /// By page number of the page table.
+    spaces: HashMap<u64, CodeSpace>,
+    totals: Totals,
+}
+
+impl ProcessorRecorder {
+    pub(super) fn new(config: &RecordingConfig) -> Result<ProcessorRecorder, String> {
+        let link = RecorderLink::connect_to_recorder(&config.folder)
+            .map_err(|error| format!("no recorder answers: {error}"))?;
+        let settings = &config.settings;
+        let has = |bit| settings.ctl & bit != 0;
+        Ok(ProcessorRecorder {
+            link,
+            unit: TraceUnit::new(settings).map_err(|error| error.to_string())?,
+            path: ExecutedPath::new(config.min_run),
+            writes_truth: config.truth.is_truth_written(),
+            context: TracedContext {
+                os: has(ctl::OS),
+                user: has(ctl::USER),
+                cr3_match: has(ctl::CR3_FILTER).then_some(settings.cr3_match),
+            },
+            event_trace: has(ctl::EVENT_EN),
+            cpu: SystemCpuState::NONE,
+            block: None,
+            is_traced: false,
+            has_started_last: false,
+            clock: 0,
+            next_check: 0,
+            cr3: 0,
+            retired: 0,
+            switched_to: 0,
+            layout: config.kernel,
+            switch_address: 0,
+            kernel: CodeSpace::default(),
+            spaces: HashMap::new(),
+            totals: Totals::default(),
+        })
+    }
+
+    /// Announces the recording, before QEMU runs anything.
+    pub(super) fn announce(&mut self) {
+        let mut message = new_message(EventKind::Thread, 0, 0);
+        // SAFETY: asks for a number.
+        message.ip = unsafe { libc::getpid() } as u64;
+        self.link.send_message(message, &[]);
+        if self.writes_truth {
+            self.send_message(MessageKind::Truth, 0, 0, &ExecutedPath::thread_record(0, 0));
+        }
+    }
+
+    pub(super) fn cpu(&self) -> SystemCpuState {
+        self.cpu
+    }
+
+    /// Goes on to `next`, which starts now.
+    #[inline(always)]
+    pub(super) fn follow_to_block(&mut self, next: &'static SystemBlock, cpu: SystemCpuState) {
+        let Some(block) = self.block else {
+            return self.start_at_kernel_entry(next, cpu);
+        };
+        match block.quiet_branch_to(next) {
+            Some(taken) if block.has_quiet_end && !qemu_log::has_text() => {
+                self.retire_quietly(block, next.start, taken);
+            }
+            _ => self.follow_any_transition(block, next),
+        }
+        self.enter_block(next);
+    }
+
+    #[cold]
+    fn start_at_kernel_entry(&mut self, next: &'static SystemBlock, cpu: SystemCpuState) {
+        self.cpu = cpu;
+        if next.start != KERNEL_ENTRY
+            || next.width != CodeWidth::Bits32
+            || !cpu.is_in_protected_mode()
+        {
+            return;
+        }
+        qemu_log::take_log_text();
+        self.cr3 = cpu.cr3();
+        self.unit
+            .start_in_state(next.start, cpu.processor_state(), self.cr3);
+        self.unit.enable_tracing();
+        self.enter_block(next);
+    }
+
+    #[inline(always)]
+    fn enter_block(&mut self, next: &'static SystemBlock) {
+        self.block = Some(next);
+        self.has_started_last = false;
+        let traced = self.context.contains(next.user, self.cpu);
+        if traced != self.is_traced {
+            self.path.cut_run();
+            self.is_traced = traced;
+        }
+        if next.is_kernel_half() {
+            if next.checked.get() != u64::from(self.kernel.version) {
+                self.check_code(next, KERNEL_SPACE);
+            }
+            if next.start == self.switch_address {
+                self.switch_task();
+            }
+        } else {
+            self.check_low_code(next);
+        }
+        if self.clock >= self.next_check {
+            self.send_pending();
+        }
+    }
+
+    #[inline(never)]
+    fn check_low_code(&mut self, next: &SystemBlock) {
+        let name = page_table(self.cpu.cr3());
+        let version = self.spaces.get(&name).map_or(0, |space| space.version);
+        if next.checked.get() != name << 32 | u64::from(version) {
+            self.check_code(next, name);
+        }
+    }
+
+    // The end of a block
+
+    fn advance(&mut self, instructions: u64) {
+        self.clock += instructions;
+        self.retired += instructions;
+        if let Err(error) = self.unit.advance_clock(self.clock) {
+            exit_with_error(&error.to_string());
+        }
+    }
+
+    fn set_clock(&mut self, clock: u64) {
+        self.clock = clock;
+        if let Err(error) = self.unit.advance_clock(clock) {
+            exit_with_error(&error.to_string());
+        }
+    }
+
+    /// Adds a whole block to the executed path.
+    #[inline(always)]
+    fn add_to_path(&mut self, block: &SystemBlock, to: u64) {
+        if self.is_traced {
+            self.totals.traced_instructions += u64::from(block.instructions);
+            self.path
+                .add_block(block, 0, block.always_transfers() || to != block.next);
+        }
+    }
+
+    /// Retires a block that ends without event, by its end or a direct branch.
+    #[inline(always)]
+    fn retire_quietly(&mut self, block: &SystemBlock, to: u64, taken: bool) {
+        if self.event_trace && !block.flag_changes.is_empty() {
+            return self.retire_block(block, to, None);
+        }
+        self.add_to_path(block, to);
+        self.advance(block.instructions.into());
+        if block.exit == BlockExit::Conditional {
+            self.totals.branches += 1;
+            self.unit.conditional(block.next, block.target, taken);
+        } else if block.exit == BlockExit::Jump {
+            self.unit.jump(to);
+        } else {
+            self.unit.set_ip(to);
+        }
+    }
+
+    /// Retires a whole block that continues at `to`. `state`: the state there after a far transfer; None: that of the
+    /// processor now.
+    fn retire_block(&mut self, block: &SystemBlock, to: u64, state: Option<ProcessorState>) {
+        self.add_to_path(block, to);
+        let before = self.clock;
+        let state = state.unwrap_or_else(|| self.cpu.processor_state());
+        self.apply_flag_changes(block, block.instructions, state.interrupt_flag);
+        let done = self.clock - before;
+        self.advance(u64::from(block.instructions) - done);
+        let unit = &mut self.unit;
+        match block.exit {
+            BlockExit::Conditional => unit.conditional(block.next, block.target, to != block.next),
+            BlockExit::Jump => unit.jump(to),
+            BlockExit::Call => unit.call(block.next, to),
+            BlockExit::IndirectJump => unit.indirect_jump(to),
+            BlockExit::IndirectCall => unit.indirect_call(block.next, to),
+            BlockExit::Return => unit.ret(to),
+            BlockExit::Far | BlockExit::Syscall => {
+                let report = block
+                    .is_iret
+                    .then_some(EventReport::Iret { ip: block.last });
+                unit.transfer(to, state, None, report);
+            }
+            _ => unit.set_ip(to),
+        }
+        if !matches!(
+            block.exit,
+            BlockExit::Fall | BlockExit::Jump | BlockExit::Call | BlockExit::Repeat
+        ) {
+            self.totals.branches += 1;
+        }
+    }
+
+    /// Retires the first `count` instructions of a block.
+    fn retire_part(&mut self, block: &SystemBlock, count: u32) {
+        if self.is_traced {
+            self.totals.traced_instructions += u64::from(count);
+            self.path.add_part(block, 0..count);
+        }
+        let before = self.clock;
+        self.apply_flag_changes(block, count, false);
+        let done = self.clock - before;
+        self.advance(u64::from(count) - done);
+        self.unit
+            .set_ip(block.start + block.instruction_offset(count));
+    }
+
+    /// Reports the instructions that set RFLAGS.IF among the first `count`, if event trace needs it. `at_end`: IF after
+    /// the block.
+    fn apply_flag_changes(&mut self, block: &SystemBlock, count: u32, at_end: bool) {
+        if !self.event_trace {
+            return;
+        }
+        let mut done = 0;
+        for &(index, change) in block
+            .flag_changes
+            .iter()
+            .filter(|(index, _)| *index < count)
+        {
+            self.advance(u64::from(index + 1 - done));
+            done = index + 1;
+            let flag = match change {
+                FlagChange::Clear => false,
+                FlagChange::Set => true,
+                FlagChange::Load => at_end,
+            };
+            let address = |index| match index {
+                index if index == block.instructions => block.next,
+                index => block.start + block.instruction_offset(index),
+            };
+            self.unit
+                .set_interrupt_flag(address(index), address(index + 1), flag);
+        }
+    }
+
+    // Any transition
+
+    #[cold]
+    #[inline(never)]
+    fn follow_any_transition(&mut self, block: &'static SystemBlock, next: &'static SystemBlock) {
+        let mut last = Some(block);
+        let events = if qemu_log::has_text() {
+            let text = qemu_log::take_log_text();
+            qemu_log::parse_log(&String::from_utf8_lossy(&text))
+        } else {
+            Vec::new()
+        };
+        for (index, event) in events.iter().enumerate() {
+            let is_explained = match event {
+                LogEvent::Cr3(value) => self.write_cr3(&mut last, *value),
+                LogEvent::SystemManagement => false,
+                LogEvent::Interrupt(interrupt) => {
+                    let later = events[index + 1..].iter().find_map(|event| match event {
+                        LogEvent::Interrupt(later) => Some(later),
+                        _ => None,
+                    });
+                    self.take_interrupt(&mut last, interrupt, later, next)
+                }
+            };
+            if !is_explained {
+                return self.lose_transition(block, next);
+            }
+        }
+        if let Some(block) = last {
+            if !self.leave_block_without_event(block, next) {
+                return self.lose_transition(block, next);
+            }
+        }
+        self.compare(self.cr3 == self.cpu.cr3());
+    }
+
+    /// Counts a comparison of the log with the state of the processor.
+    fn compare(&mut self, is_equal: bool) {
+        self.totals.comparisons += 1;
+        self.totals.differences += u32::from(!is_equal);
+    }
+
+    fn leave_block_without_event(
+        &mut self,
+        block: &'static SystemBlock,
+        next: &SystemBlock,
+    ) -> bool {
+        let to = next.start;
+        if block.writes_cr3 && to == block.next {
+            // The log lacks writes while paging is off.
+            return self.write_cr3(&mut Some(block), self.cpu.cr3());
+        }
+        let was_reached = !block.needs_last_callback || self.has_started_last;
+        if block.exit == BlockExit::Repeat && to == block.last {
+            self.retire_part(block, block.instructions - 1);
+        } else if was_reached && can_lead_to(block, to) {
+            self.retire_block(block, to, None);
+        } else if let Some(count) = block.instruction_index_at(to) {
+            self.retire_part(block, count);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Writes CR3, by the MOV at the end of the last block.
+    fn write_cr3(&mut self, last: &mut Option<&'static SystemBlock>, value: u64) -> bool {
+        let Some(block) = last.take().filter(|block| block.writes_cr3) else {
+            return false;
+        };
+        self.add_to_path(block, block.next);
+        self.advance(block.instructions.into());
+        self.cr3 = value;
+        self.unit.mov_cr3(block.next, value);
+        if self.context.user && !self.context.os {
+            self.switch_process(value);
+        }
+        // The context may change with CR3; the next block decides.
+        self.path.cut_run();
+        true
+    }
+
+    /// Reports that programs run with other page tables from now on, where no PIP shows it. The trace has the exact
+    /// time.
+    fn switch_process(&mut self, cr3: u64) {
+        let name = page_table(cr3);
+        if name == self.switched_to {
+            return;
+        }
+        self.unit.disable_tracing();
+        self.set_clock(self.clock + CHANGE_MARGIN);
+        self.send_message(EventKind::Switch, name, 0, &[]);
+        self.switched_to = name;
+        self.set_clock(self.clock + CHANGE_MARGIN);
+        self.unit.enable_tracing();
+    }
+
+    /// Takes an interrupt or exception. `later`: the next one, before any block.
+    fn take_interrupt(
+        &mut self,
+        last: &mut Option<&'static SystemBlock>,
+        interrupt: &LoggedInterrupt,
+        later: Option<&LoggedInterrupt>,
+        next: &SystemBlock,
+    ) -> bool {
+        let ip = interrupt.ip;
+        let before = state_of_interrupt(interrupt);
+        if let Some(block) = last.take() {
+            let index = block.instruction_index_at(ip);
+            let may_have_ended = can_lead_to(block, ip);
+            let is_trap = interrupt.is_hardware || interrupt.vector == 1;
+            let is_between_iterations = block.exit == BlockExit::Repeat && ip == block.last;
+            if is_between_iterations {
+                self.retire_part(block, block.instructions - 1);
+            } else if may_have_ended && (is_trap || index.is_none()) {
+                self.retire_block(block, ip, Some(before));
+            } else if let Some(count) = index.filter(|_| !interrupt.is_hardware) {
+                self.retire_part(block, count);
+            } else {
+                return false;
+            }
+            let user = match block.exit {
+                BlockExit::Far | BlockExit::Syscall => before.user,
+                _ => block.user,
+            };
+            self.compare(before.user == user);
+        }
+        if let Some(cr3) = interrupt.cr3 {
+            self.compare(cr3 == self.cr3);
+        }
+        let (target, state) = match later {
+            Some(later) => (later.ip, state_of_interrupt(later)),
+            None => (next.start, self.cpu.processor_state()),
+        };
+        let report = EventReport::Interrupt {
+            vector: interrupt.vector,
+            page_fault: interrupt.cr2.filter(|_| interrupt.vector == 14),
+        };
+        self.path.cut_run();
+        self.unit.transfer(target, state, Some(ip), Some(report));
+        self.totals.branches += 1;
+        true
+    }
+
+    /// Gives up a transition that neither the code nor the log explains.
+    fn lose_transition(&mut self, block: &SystemBlock, next: &SystemBlock) {
+        self.totals.unknown_transitions += 1;
+        if self.totals.unknown_transitions <= MOST_WARNINGS {
+            let text = format!(
+                "it is unknown how the processor got from the block at {:#x} to {:#x}",
+                block.start, next.start
+            );
+            self.send_message(EventKind::Warning, 0, 0, text.as_bytes());
+        }
+        self.path.cut_run();
+        self.cr3 = self.cpu.cr3();
+        self.unit
+            .lose_packets_until(next.start, self.cpu.processor_state(), self.cr3);
+    }
+
+    // Code
+
+    #[cold]
+    #[inline(never)]
+    fn check_code(&mut self, next: &SystemBlock, name: u64) {
+        if name == KERNEL_SPACE && self.switch_address == 0 {
+            self.locate_kernel(next.start);
+        }
+        let (space, stamp) = match name {
+            KERNEL_SPACE => (&mut self.kernel, 0),
+            _ => (self.spaces.entry(name).or_default(), name << 32),
+        };
+        let reports = space.check_code(next.start, &next.code);
+        next.checked.set(stamp | u64::from(space.version));
+        for report in reports {
+            match report {
+                CodeReport::First(address, bytes) => self.send_code(name, 0, address, &bytes),
+                CodeReport::Changed(address, bytes) => {
+                    self.unit.disable_tracing();
+                    self.set_clock(self.clock + CHANGE_MARGIN);
+                    self.send_code(name, self.clock, address, &bytes);
+                    self.set_clock(self.clock + CHANGE_MARGIN);
+                    self.unit.enable_tracing();
+                    self.path.cut_run();
+                }
+            }
+        }
+    }
+
+    /// Finds out by how much the kernel has moved itself, at its first code in the upper half, and reports its address.
+    fn locate_kernel(&mut self, first: u64) {
+        let Some(layout) = self.layout else {
+            return;
+        };
+        let moved = first.wrapping_sub(layout.text) & !(KERNEL_ALIGNMENT - 1);
+        self.switch_address = layout.switch_to.wrapping_add(moved);
+        let mut message = new_message(EventKind::Mmap, 0, 0);
+        message.ip = layout.text.wrapping_add(moved);
+        self.link.send_message(message, &[]);
+    }
+
+    /// Reports the thread that the kernel switches to: the second argument of `__switch_to`, a task_struct.
+    #[cold]
+    fn switch_task(&mut self) {
+        let Some(layout) = self.layout.filter(|_| self.context.os) else {
+            return;
+        };
+        let task = self.cpu.rsi();
+        let read_id = |offset| {
+            let mut bytes = [0; 4];
+            read_guest_memory(task.wrapping_add(offset), &mut bytes)
+                .then(|| u64::from(u32::from_le_bytes(bytes)))
+        };
+        let mut name = [0; COMM];
+        let ids = (read_id(layout.task_tgid), read_id(layout.task_pid));
+        let (Some(pid), Some(tid)) = ids else {
+            return;
+        };
+        if read_guest_memory(task.wrapping_add(layout.task_comm), &mut name) {
+            let end = name.iter().position(|&byte| byte == 0).unwrap_or(COMM);
+            self.send_message(EventKind::Comm, pid, tid, &name[..end]);
+        }
+    }
+
+    fn send_code(&mut self, space: u64, time: u64, address: u64, bytes: &[u8]) {
+        let mut message = new_message(EventKind::Code, 0, time);
+        message.ip = address;
+        message.extra = space;
+        self.link.send_message(message, bytes);
+    }
+
+    // Messages
+
+    fn send_message(&mut self, kind: impl Into<u8>, target: u64, extra: u64, blob: &[u8]) {
+        let mut message = new_message(kind, 0, self.clock);
+        message.target = target;
+        message.extra = extra;
+        self.link.send_message(message, blob);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_pending(&mut self) {
+        self.next_check = self.clock + CHECK_INTERVAL;
+        if self.unit.untaken_output().len() >= PACKETS_TO_SEND {
+            self.send_packets();
+        }
+        if self.writes_truth && self.path.should_send_records() {
+            let records = self.path.take_records(0);
+            self.send_message(MessageKind::Truth, 0, 0, &records);
+        }
+    }
+
+    fn send_packets(&mut self) {
+        let bytes = self.unit.take_output();
+        self.send_message(
+            MessageKind::Packets,
+            self.retired,
+            self.totals.branches,
+            &bytes,
+        );
+    }
+
+    /// Ends the recording before the block that has started last: whether that block has retired is unknown.
+    pub(super) fn end_recording(&mut self) {
+        if self.block.take().is_none() {
+            return;
+        }
+        self.unit.disable_tracing();
+        self.send_packets();
+        if self.writes_truth {
+            let records = self.path.end_records(0, 0);
+            self.send_message(MessageKind::Truth, 0, 0, &records);
+        }
+        let totals = std::mem::take(&mut self.totals);
+        let report = |text: String| (EventKind::Warning, text);
+        let warnings = [
+            (totals.unknown_transitions > MOST_WARNINGS).then(|| {
+                report(format!(
+                    "{} transitions are unknown",
+                    totals.unknown_transitions
+                ))
+            }),
+            (totals.differences > 0).then(|| {
+                report(format!(
+                    "the log of QEMU and the state of the processor differ in {} of {} comparisons",
+                    totals.differences, totals.comparisons
+                ))
+            }),
+        ];
+        for (kind, text) in warnings.into_iter().flatten() {
+            self.send_message(kind, 0, 0, text.as_bytes());
+        }
+        self.send_message(MessageKind::Traced, totals.traced_instructions, 0, &[]);
+        self.send_message(EventKind::Exit, self.retired, totals.branches, &[]);
+    }
+}
+
+/// Returns the physical page number of the page table of a CR3 value, as the name of an address space.
+fn page_table(cr3: u64) -> u64 {
+    cr3 >> PAGE_BITS & (KERNEL_SPACE >> 1)
+}
+
+/// Returns whether the end of a block can lead to an address.
+fn can_lead_to(block: &SystemBlock, to: u64) -> bool {
+    match block.exit {
+        // SYSCALL can lead anywhere, unlike in user mode.
+        BlockExit::Syscall => to >= KERNEL_START,
+        BlockExit::Unsupported => to == block.next,
+        _ => block.may_continue_at(to),
+    }
+}
+
+/// Returns the state before an interrupt.
+fn state_of_interrupt(interrupt: &LoggedInterrupt) -> ProcessorState {
+    ProcessorState {
+        user: interrupt.user,
+        code: match (interrupt.is_64_bit, interrupt.is_32_bit) {
+            (true, _) => CodeWidth::Bits64,
+            (_, true) => CodeWidth::Bits32,
+            _ => CodeWidth::Bits16,
+        },
+        interrupt_flag: interrupt.interrupt_flag,
+    }
+}

@@ -1,0 +1,217 @@
+"""A recording of a whole system: qemu-system-x86_64 runs a machine with one processor.
+
+The plugin has one trace unit, for the processor, which traces the kernel and all programs. The
+plugin also reads QEMU's log, so that QEMU's own options -d and -D cannot be used. The recording
+starts at the 32-bit entry of the Linux kernel; the firmware before it is not traced.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtit.capture.qemu.installation import QEMU_ENVIRONMENT, QemuInstallation, find_plugin
+from rtit.capture.qemu.plugin_protocol import plugin_settings
+from rtit.capture.qemu.qemu_process import QemuProcess
+from rtit.capture.request import TRUTH_FORMS, RecordRequest, check_program, find_program
+from rtit.errors import ImageError, RecordError, UsageError
+from rtit.image.kernel.boot_image import BootImage, Symbol
+
+if TYPE_CHECKING:
+    from rtit.capture.qemu.session import QemuSession
+
+QEMU_SYSTEM = "qemu-system-x86_64"
+_TIMEOUT = 20.0
+_VERSION = "7.2"
+"""Later versions run a block at other addresses than the plugin interface reports."""
+_CR3_FILTER = 1 << 7
+"""IA32_RTIT_CTL.CR3Filter."""
+_LOG_NAME = "rtit-log"
+"""The name that the plugin recognizes as that of QEMU's log."""
+_FORBIDDEN = {
+    "-d": "rtit reads the log of QEMU itself",
+    "-D": "rtit reads the log of QEMU itself",
+    "-enable-kvm": "rtit records code that QEMU translates, which KVM bypasses",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBoot:
+    """The kernel that QEMU loads: paths of the bzImage and the initrd, and the command line."""
+
+    kernel: str
+    initrd: str | None = None
+    append: str = ""
+
+    def command(self) -> list[str]:
+        """Return the command of a machine with this kernel and a serial console."""
+        machine = ["-M", "q35", "-m", "256", "-cpu", "max", "-nodefaults", "-no-reboot"]
+        console = ["-display", "none", "-serial", "stdio"]
+        initrd = ["-initrd", self.initrd] if self.initrd is not None else []
+        kernel = ["-kernel", self.kernel, *initrd, "-append", self.append]
+        return [QEMU_SYSTEM, *machine, *console, *kernel]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemGuest:
+    """A machine that QEMU can start: QEMU's arguments without its name, and its environment."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    cwd: Path | str | None
+
+    @property
+    def qemu_variables(self) -> list[str]:
+        """The variables for QEMU itself, which are all that it reads."""
+        return [
+            f"{name}={value}"
+            for name, value in self.environment.items()
+            if name.startswith(QEMU_ENVIRONMENT)
+        ]
+
+    def command(self, qemu: Path, folder: str) -> list[str]:
+        """Return the command of QEMU with the plugin in the recording folder."""
+        log = ["-d", "int,mmu", "-D", f"{folder}/{_LOG_NAME}"]
+        return [str(qemu), *self.arguments, "-plugin", f"{folder}/plugin.so", *log]
+
+    def qemu_environment(self, folder: str) -> dict[str, str]:
+        """Return the environment of the QEMU process, with the recording folder."""
+        return {
+            **self.environment,
+            "RTIT_QEMU_FOLDER": folder,
+            "LD_PRELOAD": f"{folder}/plugin.so",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LinuxKernel:
+    """The symbols of a Linux kernel, and what the plugin needs to see switches of threads."""
+
+    symbols: list[Symbol]
+    layout: tuple[int, ...]
+    """Addresses of _text and __switch_to, and offsets of pid, tgid and comm in task_struct."""
+
+
+_FIELDS = ("pid", "tgid", "comm")
+_NO_SYMBOLS = (
+    "the kernel's symbols are unknown, so functions have no names, and all threads count as one: "
+    "rtit reads them from a bzImage after -kernel that has BTF"
+)
+
+
+def _read_kernel(request: RecordRequest) -> LinuxKernel | None:
+    """Return the kernel of QEMU's option -kernel; None if its symbols cannot be read."""
+    words = list(request.argv)
+    if "-kernel" not in words[:-1]:
+        return None
+    path = Path(request.cwd or ".") / words[words.index("-kernel") + 1]
+    try:
+        image = BootImage(path)
+        symbols = image.symbols()
+    except ImageError:
+        return None
+    addresses = {name: address for address, _, name in symbols}
+    offsets = image.field_offsets(("task_struct", field) for field in _FIELDS)
+    try:
+        layout = [addresses[name] for name in ("_text", "__switch_to")]
+        layout += [offsets["task_struct", field] for field in _FIELDS]
+    except KeyError:
+        return None
+    return LinuxKernel(symbols, tuple(layout))
+
+
+def find_system_qemu(request: RecordRequest) -> QemuInstallation:
+    """Return the system emulator that the request names. Raises RecordError, UsageError."""
+    name = Path(request.argv[0]).name
+    if name != QEMU_SYSTEM:
+        raise UsageError(f"--system needs the command of {QEMU_SYSTEM}, not of {name!r}")
+    for argument in request.argv[1:]:
+        reason = _FORBIDDEN.get(argument)
+        if reason is not None:
+            raise UsageError(f"{QEMU_SYSTEM} {argument} cannot be used with --system: {reason}")
+    try:
+        check_program(request.argv, env=request.env, cwd=request.cwd)
+    except RecordError as error:
+        if error.exit_code != 127:
+            raise
+        message = f"{request.argv[0]} is not installed (Debian and Ubuntu: qemu-system-x86)"
+        raise RecordError(message, 127) from error
+    plugin = find_plugin()
+    if plugin is None:
+        raise RecordError("the QEMU plugin of rtit is not installed")
+    qemu = Path(find_program(request.argv[0], request.env))
+    try:
+        answer = subprocess.run(
+            [qemu, "--version"], capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise RecordError(f"{qemu} cannot be run: {error}") from error
+    version = answer.stdout.partition("version")[2].split()
+    if not version:
+        raise RecordError(f"{qemu} is not QEMU")
+    if not version[0].startswith(_VERSION):
+        raise RecordError(
+            f"{qemu} is version {version[0]}, but rtit records whole systems only with QEMU "
+            f"{_VERSION}"
+        )
+    return QemuInstallation(qemu, version[0], plugin)
+
+
+def start_system(request: RecordRequest, installation: QemuInstallation) -> QemuSession:
+    """Start a machine under QEMU and return its session.
+
+    Raises UsageError for requests that this back end does not support, RecordError if the machine
+    cannot be started (exit codes 125, 126, 127).
+    """
+    plan = request.plan_recording()
+    settings = plugin_settings(
+        plan.options,
+        "none" if request.truth is None else "blocks",
+        TRUTH_FORMS[request.truth_form or "hashes"],
+        (),
+        plan.window,
+        plan.size_limits,
+        plan.time,
+    )
+    if request.cr3 is not None:
+        ctl = plan.options.rtit_ctl | _CR3_FILTER
+        settings += f"ctl={ctl}\ncr3_match={request.cr3}\n"
+    kernel = _read_kernel(request)
+    if kernel is not None:
+        settings += f"kernel={' '.join(map(str, kernel.layout))}\n"
+    environment = dict(os.environ if request.env is None else request.env)
+    guest = SystemGuest(request.argv[1:], environment, request.cwd)
+    qemu = QemuProcess(installation, settings, guest)
+    try:
+        from rtit.capture.options import describe_time_model
+        from rtit.capture.qemu.session import QemuSession
+        from rtit.capture.qemu.system_sink import SystemRecordingSink
+        from rtit.capture.store.recording_writer import open_writer, replace_output_file
+        from rtit.perfdata import SwitchRecords
+
+        with replace_output_file(plan.path):
+            writer = open_writer(
+                plan,
+                time=f"{describe_time_model(plan.time)}, one clock",
+                switches=SwitchRecords.CPU_WIDE,
+                backend=f"qemu-system {installation.version}",
+                system="1 processor",
+            )
+            symbols = kernel.symbols if kernel is not None else ()
+            sink = SystemRecordingSink(writer, request.truth, plan.size_limits, plan.time, symbols)
+            if kernel is None:
+                sink.totals.warnings.append(_NO_SYMBOLS)
+            session = QemuSession(plan, sink, qemu)
+            try:
+                session.wait_for_start()
+            except BaseException:
+                session.abandon()
+                raise
+    except BaseException:
+        qemu.abandon()
+        raise
+    return session

@@ -1,0 +1,136 @@
+"""A Linux kernel boots under the recorder; its decoded path is the executed one.
+
+A recording of a boot takes 3 seconds of CPU time.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rtit.perfdata.system_processes import cr3_of_process
+from rtit.trace import Trace
+from rtit.views.verify import verify_threads
+from support.boot import APPEND, QEMU, find_kernel, write_initrd
+from support.recordings import RTIT
+
+SCRIPT = """
+busybox mount -t proc proc /proc
+busybox echo of 1 | busybox sed s/of/line/
+busybox grep -w -e start_kernel -e __switch_to -e this_cpu_off /proc/kallsyms
+"""
+
+
+@dataclass(frozen=True)
+class Boot:
+    """A recorded boot; `output` has the console and the messages of rtit."""
+
+    data: Path
+    truth: Path
+    output: str
+
+    def verified_instructions(self) -> int:
+        """Return the number of instructions, all of which are decoded as executed."""
+        with Trace(self.data) as trace:
+            [verdict] = verify_threads(trace, str(self.truth))
+        assert verdict.identical, verdict.reason
+        return verdict.instructions
+
+
+def record_boot(folder: Path, *options: str) -> Boot:
+    """Record a boot to power off."""
+    kernel, initrd = find_kernel(), folder / "initrd"
+    write_initrd(initrd, SCRIPT)
+    boot = Boot(folder / "boot.data", folder / "boot.truth", "")
+    files = ("-o", str(boot.data), "--truth", str(boot.truth))
+    machine = ("--kernel", str(kernel), "--initrd", str(initrd), "--append", APPEND)
+    found = subprocess.run(
+        [*RTIT, "record", *files, *options, "--system", *machine],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout
+    assert "line 1\n" in found.stdout
+    assert "warning" not in found.stdout
+    return Boot(boot.data, boot.truth, found.stdout.replace("\r", ""))
+
+
+@pytest.fixture(scope="module")
+def boot(tmp_path_factory: pytest.TempPathFactory) -> Boot:
+    """A boot with the default event."""
+    return record_boot(tmp_path_factory.mktemp("boot"))
+
+
+def test_boot_is_decoded_as_executed(boot: Boot) -> None:
+    assert boot.verified_instructions() > 100_000_000
+
+
+def test_symbols_are_those_of_the_running_kernel(boot: Boot) -> None:
+    # The kernel has moved itself to a random address.
+    printed = re.findall(r"^[0-9a-f]{16} [a-zA-Z] \S+$", boot.output, re.MULTILINE)
+    symbols = Path(f"{boot.data}.kallsyms").read_text().splitlines()
+    assert len(printed) == 3
+    assert set(printed) <= set(symbols)
+
+
+def test_threads_of_a_boot_have_names(boot: Boot) -> None:
+    with Trace(boot.data) as trace:
+        names = {process.pid: process.name for process in trace.processes}
+        assert names[0] == "swapper/0"
+        assert {"kthreadd", "busybox"} <= set(names.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "event", ["intel_pt/cyc,mtc_period=0/", "intel_pt//k", "intel_pt//u", "intel_pt/event/"]
+)
+def test_boot_with_another_event_is_decoded_as_executed(event: str, tmp_path: Path) -> None:
+    assert record_boot(tmp_path, "-e", event).verified_instructions() > 1_000_000
+
+
+@pytest.mark.slow
+def test_cr3_filter_lets_one_process_through(boot: Boot, tmp_path: Path) -> None:
+    with Trace(boot.data) as trace:
+        tables = [cr3_of_process(pid) for pid in trace.mappings()]
+    programs = [cr3 for cr3 in tables if cr3]
+    part = record_boot(tmp_path, "--cr3", hex(programs[-1]))
+    assert 0 < part.verified_instructions() < boot.verified_instructions() // 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--system", "--", "true"], f"--system needs the command of {QEMU}"),
+        (["--system", "--", QEMU, "-d", "int"], "-d cannot be used with --system"),
+        (["--kernel", "bzImage"], "--kernel needs --system"),
+        (["--initrd", "initrd", "true"], "--initrd and --append need --kernel"),
+        (["--cr3", "0x1000", "true"], "--cr3 needs --system"),
+        (["--system", "--snapshot", "--", QEMU], "--snapshot cannot be combined with --system"),
+    ],
+)
+def test_impossible_options_of_systems_are_refused(arguments: list[str], message: str) -> None:
+    found = subprocess.run(
+        [*RTIT, "record", *arguments], capture_output=True, text=True, check=False
+    )
+    assert found.returncode != 0
+    assert message in found.stderr
+    assert len(found.stderr.splitlines()) <= 2
+
+
+def test_missing_emulator_is_named_with_its_package(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [*RTIT, "record", "--system", "--", QEMU],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 127
+    assert "is not installed (Debian and Ubuntu: qemu-system-x86)" in found.stderr
