@@ -1,8 +1,9 @@
 """rtit: Intel Processor Trace, complete, in software.
 
-`rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording, `rtit.decode(data,
-image)` decodes raw PT with an `rtit.Image` of the code, `rtit.Decoder` decodes many short traces,
-`rtit.stat([...])` counts without a trace, and `rtit.scenario` runs events on a modelled processor.
+`rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording, `rtit.open_many(...)`
+opens many, `rtit.decode(data, image)` decodes raw PT with an `rtit.Image` of the code,
+`rtit.Decoder` decodes many short traces, `rtit.stat([...])` counts without a trace, and
+`rtit.scenario` runs events on a modelled processor.
 These names load their modules on first use; errors are there at once.
 """
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from rtit.diff.diff_traces import assert_same_path
     from rtit.image import Image
     from rtit.linter import lint
-    from rtit.trace import Decoder, Selection, Start, Trace, decode
+    from rtit.trace import Decoder, Selection, Start, Trace, decode, open_many
 
 __version__: str = "0.1.0"
 
@@ -71,6 +72,7 @@ __all__ = [
     "assert_same_path",
     "decode",
     "lint",
+    "open_many",
     "record",
     "scenario",
     "stat",
@@ -87,6 +89,7 @@ _HOMES = {
     "assert_same_path": "rtit.diff.diff_traces",
     "decode": "rtit.trace",
     "lint": "rtit.linter",
+    "open_many": "rtit.trace",
     "record": "rtit.capture.backends",
     "stat": "rtit.counting.counted_run",
 }

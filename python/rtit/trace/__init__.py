@@ -7,6 +7,7 @@ decodes many short traces. A `Stream` is the PT of one logical processor. Its re
 
 from __future__ import annotations
 
+from rtit.trace.many_recordings import find_recordings, open_many
 from rtit.trace.raw_pt import Decoder, DecodeResult, RawTrace, decode
 from rtit.trace.recording.byte_source import AuxDataSource, ByteSource, MemorySource
 from rtit.trace.recording.decoder_settings import Settings, Start
@@ -105,5 +106,7 @@ __all__ = [
     "Trust",
     "UnknownLoop",
     "decode",
+    "find_recordings",
+    "open_many",
     "unknown_loops",
 ]

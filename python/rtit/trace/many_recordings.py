@@ -1,0 +1,91 @@
+"""Many recordings: finding them in folders and by patterns, and opening one after the other."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rtit.errors import InputError, MissingRecordingError, PerfDataError, RtitError
+from rtit.trace.trace import Trace
+
+_MAGIC = b"PERFILE2"
+_SUFFIXES = (".data", ".rtit.zip")
+_MAIN_FILE = "data"
+"""The file with the header in a recording of `perf record --threads`, which is a folder."""
+
+
+def find_recordings(names: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return the paths of the recordings that `names` stand for: files, folders and patterns.
+
+    A folder stands for all recordings below it, in the order of their paths: files that begin as
+    perf.data files, and those with a name that ends in .data or .rtit.zip. A pattern has `*`, `?`,
+    `[...]` or `**`, as for `glob.glob`. Raises MissingRecordingError for a name without a file, and
+    PerfDataError for a folder without recordings.
+    """
+    found: list[str] = []
+    for each in names:
+        name, path = os.fspath(each), Path(each)
+        if name != "-" and not os.path.lexists(name):
+            matching = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - also of absolute paths
+            if not matching:
+                raise MissingRecordingError(name)
+            # the files in a folder that ** matches are among the matches, too
+            found += (one for one in matching if _is_recording(Path(one)) or Path(one).is_file())
+        elif path.is_dir() and not _is_recording(path):
+            below = [*_recordings_below(path)]
+            if not below:
+                raise PerfDataError("no recording is in this folder", source=name)
+            found += below
+        else:
+            found.append(name)
+    return found
+
+
+def _recordings_below(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.iterdir()):
+        if _is_recording(path):
+            yield str(path)
+        elif path.is_dir() and not path.is_symlink():
+            yield from _recordings_below(path)
+
+
+def _is_recording(path: Path) -> bool:
+    if path.is_dir():
+        return _begins_as_recording(path / _MAIN_FILE)
+    return path.name.endswith(_SUFFIXES) or _begins_as_recording(path)
+
+
+def _begins_as_recording(path: Path) -> bool:
+    try:
+        if not path.is_file():  # a pipe would wait for its writer
+            return False
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def open_many(
+    names: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], **options: Any
+) -> Iterator[tuple[str, Trace | RtitError]]:
+    """Iterate over recordings: the path of each, and its `Trace`, or the error if it has none.
+
+    `names` are files, folders and patterns, as for `rtit coverage`; `options` are those of `Trace`.
+    A trace is closed when the next one is opened. Raises MissingRecordingError for a name without a
+    file, PerfDataError for a folder without recordings, and UsageError for wrong options.
+    """
+    for path in find_recordings([names] if isinstance(names, str | os.PathLike) else names):
+        trace: Trace | RtitError
+        try:
+            trace = Trace(path, **options)
+        except InputError as error:
+            yield path, error
+            continue
+        except OSError as error:
+            yield path, InputError(error.strerror or str(error), source=path)
+            continue
+        with trace:
+            yield path, trace
