@@ -509,7 +509,7 @@ def test_wrong_options_give_an_error_and_the_usage(
 ) -> None:
     assert main(["calls", str(recursion.data), *options]) == 2
     output = capsys.readouterr()
-    usage = "  usage: rtit calls [options] [FILE]      (rtit calls --help)"
+    usage = "  usage: rtit calls [options] [FILE...]      (rtit calls --help)"
     assert output.out == ""
     assert output.err.splitlines() == [f"rtit calls: {error}", usage]
 

@@ -57,9 +57,7 @@ def test_no_argument_means_the_default_recording(folder_with_programs: Path) -> 
     assert (parse_stat("--json").program, parse_stat("--json").file) == (None, None)
 
 
-def test_argument_after_a_recording_is_an_error(
-    folder_with_programs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        parse_stat("perf.data", "more")
-    assert "unexpected argument 'more'" in capsys.readouterr().err
+def test_words_after_a_recording_are_recordings_and_options(folder_with_programs: Path) -> None:
+    found = parse_stat("perf.data", "--json", "more", "--top", "3", "others")
+    assert found.files == ["perf.data", "more", "others"]
+    assert (found.json, found.top, found.program) == (True, 3, None)

@@ -54,7 +54,7 @@ COMMANDS = "  rtit --help lists the commands\n"
         (
             ["calls", "--json", "--folded"],
             "rtit calls: --folded: not allowed with argument --json",
-            "  usage: rtit calls [options] [FILE]      (rtit calls --help)\n",
+            "  usage: rtit calls [options] [FILE...]      (rtit calls --help)\n",
         ),
         (
             ["diff", "a"],

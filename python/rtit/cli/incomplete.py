@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rtit.cli import output
 from rtit.views.spilled_lines import SpilledLines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from rtit.trace import Stream, Trace
 
@@ -17,10 +18,15 @@ AMBIGUOUS = "code near a thread switch may belong to either thread"
 
 
 class IncompleteReport:
-    """The gaps of one trace that `command` finds."""
+    """The gaps of one trace that `command` finds.
 
-    def __init__(self, command: str, trace: Trace) -> None:
-        self._command = command
+    `print_line` gets each sentence about a gap; by default it is printed as an error.
+    """
+
+    def __init__(
+        self, command: str, trace: Trace, print_line: Callable[[str], object] | None = None
+    ) -> None:
+        self._print_line = print_line or partial(output.print_error, command)
         self._trace = trace
         self._has_gaps = False
         self._has_images = False
@@ -29,7 +35,7 @@ class IncompleteReport:
     def print_gap(self, text: object) -> None:
         """Print a gap."""
         self._has_gaps = True
-        output.print_error(self._command, str(text))
+        self._print_line(str(text))
 
     def note_shown_gap(self) -> None:
         """Note a gap that the command's output shows."""
@@ -64,7 +70,7 @@ class IncompleteReport:
     def print_undecoded_spans(self) -> None:
         """Print the collected spans."""
         for line in self._lines.lines_from_offset():
-            output.print_error(self._command, line)
+            self._print_line(line)
 
     def print_image_problems(self) -> None:
         """Print which code is unknown."""

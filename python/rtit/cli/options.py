@@ -15,7 +15,7 @@ from rtit.cli.parser import CommandParser
 from rtit.errors import MissingFileError, PerfDataError, RtitError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from rtit.image import Image, KernelFiles
     from rtit.trace import Selection, SpaceKey, Start, Stream, Trace
@@ -195,6 +195,7 @@ _DEFAULT = "perf.data"
 RARE = "the options for JIT code, kernels, virtual machines and raw PT"
 ONE_JOB = "1; the output is the same for any N"
 MANY_JOBS = "one for each CPU, at most 8; the result is the same for any N"
+MANY_RECORDINGS_JOBS = f"{MANY_JOBS}. Several recordings are decoded in N processes, one in each"
 
 
 def add_file_argument(parser: argparse.ArgumentParser) -> None:
@@ -365,6 +366,50 @@ def _kernel_files(arguments: argparse.Namespace, prefix: str = "") -> KernelFile
         modules=getattr(arguments, f"{prefix}kernel_modules", None),
         listed=getattr(arguments, "guestmodules", None) if prefix else None,
     )
+
+
+def add_files_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare FILE... and -i, of a command that adds up recordings."""
+    group = parser.add_argument_group()
+    group.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="Recordings to read, whose results are added up: files, folders with recordings below "
+        f"them, or patterns such as 'ci/*.data'; - for standard input (default: {_DEFAULT})",
+    )
+    group.add_argument(
+        "-i",
+        "--input",
+        metavar="FILE",
+        help="Recording to read; the same as the argument FILE",
+        dest="input",
+    )
+
+
+def recording_names(arguments: argparse.Namespace) -> Sequence[str | None]:
+    """Return the paths of the recordings that the arguments stand for.
+
+    One that is None is raw PT or the default. Raises UsageError and InputError.
+    """
+    words = [*arguments.files]
+    if arguments.input is not None:
+        words.append(arguments.input)
+        if arguments.files:
+            raise UsageError(f"two files given: {words[0]} and -i {words[-1]}")
+    if is_raw_requested(arguments) or not words:
+        return [words[0] if words else None]  # `open_raw_trace` refuses the word
+    return find_named_recordings(words)
+
+
+def find_named_recordings(words: Sequence[str]) -> list[str]:
+    """Return the paths of the recordings that words of a command line stand for.
+
+    Raises InputError.
+    """
+    from rtit.trace.many_recordings import find_recordings
+
+    return find_recordings(words)
 
 
 def input_path(arguments: argparse.Namespace) -> str | BinaryIO:

@@ -142,16 +142,19 @@ class ProgramParser(CommandParser):
         end = words.index("--") if "--" in words else len(words)
         found, unknown = super().parse_known_args(words[:end], namespace)
         found.program = words[end + 1 :] if end < len(words) else None
-        found.file = None
+        found.file, found.files = None, []
         if not (positional := found.words):
             return found, unknown
         if _names_a_program(positional[0]):
             found.program = [*positional, *words[end:]]
             return found, unknown
-        # A recording: options may follow it.
-        found, more = super().parse_known_args(positional[1:], found)
-        found.file = positional[0]
-        return found, [*unknown, *more, *found.words]
+        # Recordings: options may follow each.
+        while found.words:
+            found.files.append(found.words[0])
+            found, more = super().parse_known_args(found.words[1:], found)
+            unknown += more
+        found.file = found.files[0]
+        return found, unknown
 
 
 def _names_a_program(word: str) -> bool:

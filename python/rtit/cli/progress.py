@@ -106,6 +106,14 @@ def describe_share(count: int, total: int, seconds: float) -> str:
     return f"{count / total:.0%} of {total:,} bytes of PT, {rate / 1e6:.1f} MB/s, {left} left"
 
 
+def describe_recordings(count: int, total: int, seconds: float) -> str:
+    """Return share, rate and time left after `count` of `total` recordings in some seconds."""
+    from datetime import timedelta
+
+    left = timedelta(seconds=round((total - count) * seconds / count))
+    return f"{count:,} of {total:,} recordings, {count / seconds:.1f}/s, {left} left"
+
+
 class _ProgressSource:
     """A source that reports the bytes read from it; bytes that are read again count once."""
 

@@ -9,7 +9,7 @@ counts are split into *mapping periods*, within which an address has one meaning
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -300,15 +300,21 @@ class ProfileBuilder:
 
     def code_space(self, number: int) -> Space:
         """Return the code of a binary by file offset."""
-        from rtit._core import Space
-
         found = self.files[number]
-        space = Space()
-        for offset, size in sorted(found.mapped_ranges):
-            space.map(
-                0, offset, self._file_cache.read_code(found.path, offset, size, found.build_id)
-            )
-        return space
+        ranges = sorted(found.mapped_ranges)
+        return code_of_file(self._file_cache, found.path, found.build_id, ranges)
+
+
+def code_of_file(
+    files: Files, path: str, build_id: bytes | None, ranges: Iterable[tuple[int, int]]
+) -> Space:
+    """Return ranges of a file, offset and size each, by file offset. Raises UnusableFile."""
+    from rtit._core import Space
+
+    space = Space()
+    for offset, size in ranges:
+        space.map(0, offset, files.read_code(path, offset, size, build_id))
+    return space
 
 
 def build_profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
@@ -390,6 +396,7 @@ def _make_binary(
         np.asarray(counted["kind"]),
         np.asarray(counted["count"]),
         edges.select_rows(mask),
+        sorted(found.mapped_ranges),
     )
     return binary, unknown
 

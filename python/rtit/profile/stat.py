@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,24 @@ class Stat:
         if self.losses.uncounted_runs:
             found.append("the system calls of those runs are in no count")
         return found
+
+
+def add_stats(recordings: Iterable[tuple[str, Stat]]) -> Stat:
+    """Return the sum of the counts of whole recordings, which are called by these names."""
+    from rtit.profile.losses import ProfileLosses
+
+    counts: Counter[str] = Counter()
+    functions: Counter[Function] = Counter()
+    files: Counter[str] = Counter()
+    threads: Counter[str] = Counter()
+    losses = ProfileLosses()
+    for name, found in recordings:
+        counts.update(found.counts)
+        functions.update(found.functions)
+        files.update(found.files)
+        threads.update(found.threads)
+        losses.problems += [f"{name}: {line}" for line in found.describe_uncounted_code]
+    return Stat({**counts}, functions, files, threads, losses)
 
 
 @dataclass(frozen=True, slots=True)

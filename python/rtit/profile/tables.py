@@ -86,7 +86,7 @@ class Binary:
 
     Columns have a row per instruction that ran, sorted by `offset` in the file: `length` in bytes,
     `kind` (`rtit.x86.InstructionClass`), and `count`. `edges` start or end in the binary. `space`
-    has its code by file offset.
+    has its code by file offset: the mapped ranges `code_ranges`, offset and size each.
     """
 
     number: int
@@ -100,6 +100,7 @@ class Binary:
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
     edges: Edges
+    code_ranges: Sequence[tuple[int, int]]
 
     @cached_property
     def name(self) -> str:

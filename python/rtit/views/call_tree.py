@@ -70,10 +70,61 @@ class FunctionNode:
         self.total += total
 
 
-def function_labels(tree: CallTree) -> dict[int, str]:
+def tree_rows(root: FunctionNode) -> list[tuple[Any, ...]]:
+    """Return the nodes of a tree as rows, for `add_tree_rows`: callers first."""
+    rows: list[tuple[Any, ...]] = []
+    pending = [(root, -1)]
+    while pending:
+        node, caller = pending.pop()
+        row = len(rows)
+        counts = node.calls, node.own, node.total
+        rows.append((caller, node.name, node.file, node.is_inlined, *counts))
+        pending += [(each, row) for each in node.children.values()]
+    return rows
+
+
+def add_tree_rows(root: FunctionNode, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Add a tree to another, function by function."""
+    nodes: list[FunctionNode] = []
+    for caller, name, file, is_inlined, *counts in rows:
+        node = root if caller < 0 else nodes[caller].child(name)
+        node.file, node.is_inlined = file or node.file, node.is_inlined or is_inlined
+        node.add(*counts)
+        nodes.append(node)
+
+
+def shorten_labels(root: FunctionNode, names: Mapping[str, str]) -> None:
+    """Leave the file out of the labels of a tree where only one file has a function of that name.
+
+    `names`: the name of the function by its label with the file, as `functions_by_label` returns.
+    """
+    counts = Counter(names.values())
+    notes = ["", *(f" [{note}]" for note in (*_ROOT_NOTES.values(), *_CALL_NOTES.values()))]
+    short = {
+        label + note: name + note
+        for label, name in names.items()
+        if counts[name] == 1
+        for note in notes
+    }
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        node.name = short.get(node.name, node.name)
+        pending += node.children.values()
+        node.children = {short.get(name, name): each for name, each in node.children.items()}
+
+
+def functions_by_label(tree: CallTree) -> dict[str, str]:
+    """Return the names of the functions of a tree by their labels with the file."""
+    labels = function_labels(tree, with_file=True)
+    return {label: tree.functions[key >> 32] for key, label in labels.items()}
+
+
+def function_labels(tree: CallTree, *, with_file: bool = False) -> dict[int, str]:
     """Return the name of each function, by `CallTree.function_keys`.
 
-    If functions of this name are in several files, the name of the file follows in parentheses.
+    If functions of this name are in several files, or `with_file`, the name of the file follows in
+    parentheses.
     """
     import numpy as np
 
@@ -82,7 +133,7 @@ def function_labels(tree: CallTree) -> dict[int, str]:
     labels = {}
     for key in keys:
         label = tree.functions[key >> 32]
-        if counts[key >> 32] > 1:
+        if with_file or counts[key >> 32] > 1:
             label += f" ({PurePath(tree.modules[key & _MODULE]).name or 'unknown'})"
         labels[key] = label
     return labels
@@ -127,18 +178,23 @@ def check_in_one_file(function: str, modules: Collection[str]) -> None:
 
 
 def merge_functions(
-    tree: CallTree, function: str | None = None, threads: Mapping[int, str] | None = None
+    tree: CallTree,
+    function: str | None = None,
+    threads: Mapping[int, str] | None = None,
+    *,
+    with_file: bool = False,
 ) -> FunctionNode:
     """Return the tree by function, below a node without a name.
 
     `function`: only the calls of this function, and what it called. `threads`: titles by thread id;
-    each thread then has a node of its own. Raises UsageError if `function` was not called.
+    each thread then has a node of its own. `with_file`: as for `function_labels`. Raises UsageError
+    if `function` was not called.
     """
     root = FunctionNode("")
     wanted = None if function is None else _rows_of_function(tree, function).tolist()
     merged: list[FunctionNode | None] = []
     titles = threads or {}
-    labels = function_labels(tree)
+    labels = function_labels(tree, with_file=with_file)
     keys = tree.function_keys().tolist()
     rows = zip(*tree.column_lists(), strict=True)
     for row, (parent, _, kind, kind_of_root, _, _, calls, own, total, _, tid, _, file) in enumerate(
@@ -167,16 +223,17 @@ def merge_functions(
     return root
 
 
-def merge_callers(tree: CallTree, function: str) -> FunctionNode:
+def merge_callers(tree: CallTree, function: str, *, with_file: bool = False) -> FunctionNode:
     """Return the callers of a function, their callers and so on, below a node of the function.
 
     The counts of each node are those of the function when it was called along this path;
-    recursive calls belong to the outermost call. Raises UsageError if it was not called.
+    recursive calls belong to the outermost call. `with_file`: as for `function_labels`. Raises
+    UsageError if it was not called.
     """
     wanted = _rows_of_function(tree, function)
     parents, keys = tree.parent.tolist(), tree.function_keys().tolist()
     kinds, roots, files = tree.kind.tolist(), tree.root.tolist(), tree.file.tolist()
-    labels = function_labels(tree)
+    labels = function_labels(tree, with_file=with_file)
     top = FunctionNode("")
     # The outermost call of the function above each row, or the row itself.
     outermost: list[int] = []

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtit.cli import options, output
-from rtit.cli.incomplete import IncompleteReport
+from rtit.cli.incomplete import EXIT_CODE, IncompleteReport
+from rtit.cli.many_recordings import ManyRecordings
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
 from rtit.text_escaping import escape_control_characters, format_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Set
+    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-    from rtit.trace import Trace
+    from rtit.trace import StackStatistics, Trace
     from rtit.trace.tables.call_tree import CallTree
     from rtit.trace.tables.selection import Selection
     from rtit.views.call_durations import CallDurations
@@ -30,9 +31,13 @@ _EPILOG = """Examples:
   rtit calls --function malloc --durations
   rtit calls --inlines
   rtit calls --flamegraph -o calls.svg
+  rtit calls --flamegraph -o all.svg recordings/
 """
+_JOBS = f"{options.ONE_JOB}. Several recordings are decoded in one process for each CPU, at most 8"
 _MIN_SHARE = 0.01
 _MAX_DEPTH, _MAX_FOLDED_DEPTH = 100, 1000
+_MAX_GAPS = 10
+"""Gaps of one of many recordings that are printed."""
 _MAX_INDENT = 30
 """Levels of the tree that are indented; deeper ones show their level as a number."""
 
@@ -42,8 +47,9 @@ def add_arguments(parser: CommandParser) -> None:
     parser.description = (
         "Show which function called which, how often, and how many instructions the calls took."
     )
+    parser.usage = "rtit calls [options] [FILE...]"
     parser.epilog = _EPILOG
-    options.add_file_argument(parser)
+    options.add_files_argument(parser)
     group = parser.add_argument_group("Output")
     options.add_value_option(
         group,
@@ -98,7 +104,7 @@ def add_arguments(parser: CommandParser) -> None:
         options.add_flag_option(formats, option, text)
     options.add_output_option(group)
     options.add_stream_options(parser)
-    options.add_common_reading_options(parser)
+    options.add_common_reading_options(parser, jobs=_JOBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -119,6 +125,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--durations goes with --json, but with no other form of output")
     if arguments.durations and arguments.inlines:
         raise UsageError("--durations measures calls: inlined functions are not called")
+    names = options.recording_names(arguments)
+    if len(names) > 1:
+        return _add_up_recordings(arguments, names)
+    arguments.file, arguments.input = names[0], None
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
         streams = trace.by_thread(where, always_split=True)
@@ -146,6 +156,67 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _write_lines(arguments.output, _format_lines(arguments, tree, titles))
         return gaps.print_all_gaps(streams)
+
+
+@dataclass(frozen=True, slots=True)
+class _SumOfCalls:
+    """The call tree of a recording, and the sentences about its gaps."""
+
+    rows: list[tuple[Any, ...]]
+    names: dict[str, str]
+    statistics: StackStatistics
+    gaps: list[str]
+    has_gaps: bool
+
+
+def _add_up_recordings(arguments: argparse.Namespace, names: Sequence[str | None]) -> int:
+    """Write the tree, flame graph or folded stacks of all recordings together."""
+    from rtit.trace import StackStatistics
+    from rtit.views.call_tree import FunctionNode, add_tree_rows, shorten_labels
+
+    for option in ("durations", "json", "speedscope"):
+        if getattr(arguments, option):
+            raise UsageError(f"--{option} takes one recording, not {len(names):,}")
+    many = ManyRecordings("calls", arguments, names)
+    root, statistics = FunctionNode(""), StackStatistics()
+    names_by_label: dict[str, str] = {}
+    gaps: list[str] = []
+    has_gaps = False
+    for found in many.results(_sum_calls):
+        add_tree_rows(root, found.rows)
+        names_by_label |= found.names
+        statistics += found.statistics
+        gaps += found.gaps
+        has_gaps |= found.has_gaps
+    shorten_labels(root, names_by_label)
+    options.check_path_map(arguments, many.matched_maps)
+    if arguments.flamegraph:
+        title = f"{len(names):,} recordings"
+        output.write_file_or_stdout(arguments.output, _draw_flame_graph(arguments, root, title))
+    else:
+        _write_lines(arguments.output, _format_root(arguments, root, statistics))
+    for line in [*gaps, *many.unreadable]:
+        output.print_error("calls", f"missing: {line}")
+    return EXIT_CODE if has_gaps or many.unreadable else 0
+
+
+def _sum_calls(arguments: argparse.Namespace, matched: set[str]) -> _SumOfCalls:
+    from rtit.views.call_tree import find_called_function, functions_by_label, tree_rows
+
+    with options.open_trace(arguments, matched) as trace:
+        where = options.parse_selection(arguments)
+        streams = trace.by_thread(where, always_split=True)
+        tree = trace.call_tree(where, inlines=arguments.inlines)
+        if arguments.called_function is not None:
+            arguments.called_function = find_called_function(tree, arguments.called_function, trace)
+        rows = tree_rows(_merge_tree(arguments, tree, {}, with_file=True))
+        gaps: list[str] = []
+        report = IncompleteReport("calls", trace, gaps.append)
+        code = report.print_all_gaps(streams)
+        if len(gaps) > _MAX_GAPS:
+            gaps[_MAX_GAPS:] = [f"{len(gaps) - _MAX_GAPS:,} more gaps"]
+        lines = [line if trace.path in line else f"{trace.path}: {line}" for line in gaps]
+        return _SumOfCalls(rows, functions_by_label(tree), tree.statistics, lines, code != 0)
 
 
 def _note_equal_names(function: str, entries: Set[int], trace: Trace) -> None:
@@ -187,20 +258,12 @@ def _format_file(
     arguments: argparse.Namespace, tree: CallTree, titles: Mapping[int, str], title: str
 ) -> Iterable[bytes]:
     from rtit.views.call_tree import call_tree_json
-    from rtit.views.flame_graph import MIN_SHARE, flame_graph
     from rtit.views.speedscope import speedscope_json
 
     function = arguments.called_function
     if arguments.flamegraph:
-        if function is not None:
-            title = f"{'callers of ' if arguments.callers else ''}{function}: {title}"
-        return flame_graph(
-            _merge_tree(arguments, tree, titles if len(titles) > 1 else {}),
-            title,
-            min_share=MIN_SHARE if arguments.min_share is None else arguments.min_share,
-            max_depth=arguments.max_depth,
-            shows_self=not arguments.callers,
-        )
+        root = _merge_tree(arguments, tree, titles if len(titles) > 1 else {})
+        return _draw_flame_graph(arguments, root, title)
     if arguments.json:
         return (part.encode() for part in call_tree_json(tree))
     root = _merge_tree(arguments, tree, titles)
@@ -209,12 +272,34 @@ def _format_file(
     return [f"{format_json(value)}\n".encode()]
 
 
+def _draw_flame_graph(
+    arguments: argparse.Namespace, root: FunctionNode, title: str
+) -> Iterable[bytes]:
+    from rtit.views.flame_graph import MIN_SHARE, flame_graph
+
+    if (function := arguments.called_function) is not None:
+        title = f"{'callers of ' if arguments.callers else ''}{function}: {title}"
+    return flame_graph(
+        root,
+        title,
+        min_share=MIN_SHARE if arguments.min_share is None else arguments.min_share,
+        max_depth=arguments.max_depth,
+        shows_self=not arguments.callers,
+    )
+
+
 def _format_lines(
     arguments: argparse.Namespace, tree: CallTree, titles: Mapping[int, str]
 ) -> Iterator[str]:
+    root = _merge_tree(arguments, tree, titles if len(titles) > 1 else {})
+    return _format_root(arguments, root, tree.statistics)
+
+
+def _format_root(
+    arguments: argparse.Namespace, root: FunctionNode, statistics: StackStatistics
+) -> Iterator[str]:
     from rtit.views.call_tree import folded_stacks
 
-    root = _merge_tree(arguments, tree, titles if len(titles) > 1 else {})
     if arguments.folded:
         deeper = yield from folded_stacks(root, arguments.max_depth)
         if deeper:
@@ -226,18 +311,23 @@ def _format_lines(
     else:
         share = _MIN_SHARE if arguments.min_share is None else arguments.min_share
         yield from _tree_lines(root, share, arguments.max_depth)
-        yield from _note_lines(tree, arguments.called_function if arguments.callers else None)
+        yield from _note_lines(statistics, arguments.called_function if arguments.callers else None)
 
 
 def _merge_tree(
-    arguments: argparse.Namespace, tree: CallTree, titles: Mapping[int, str]
+    arguments: argparse.Namespace,
+    tree: CallTree,
+    titles: Mapping[int, str],
+    *,
+    with_file: bool = False,
 ) -> FunctionNode:
     from rtit.views import call_tree as view
 
     if not arguments.callers:
         function = arguments.called_function
-        return view.merge_functions(tree, function, titles if function is None else {})
-    root = view.merge_callers(tree, arguments.called_function)
+        threads = titles if function is None else {}
+        return view.merge_functions(tree, function, threads, with_file=with_file)
+    root = view.merge_callers(tree, arguments.called_function, with_file=with_file)
     if arguments.flamegraph or arguments.folded or arguments.speedscope:
         view.count_each_path_once(root)
     return root
@@ -277,9 +367,8 @@ def _tree_lines(root: FunctionNode, share: float, max_depth: int) -> Iterator[st
         )
 
 
-def _note_lines(tree: CallTree, callee: str | None) -> Iterator[str]:
+def _note_lines(statistics: StackStatistics, callee: str | None) -> Iterator[str]:
     """Iterate over the lines below the tree. `callee`: the tree shows the callers of this one."""
-    statistics = tree.statistics
     yield ""
     if callee is None:
         counts, left_out = "total: instructions of the function and its callees", "callees"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtit import __version__
 from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.many_recordings import ManyRecordings
 from rtit.cli.parser import CommandParser
-from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
 from rtit.text_escaping import escape_control_characters, format_json
 
@@ -32,6 +31,7 @@ of each conditional branch instruction.
 Examples:
   rtit coverage
   rtit coverage --format lcov -o coverage.info first.data second.data
+  rtit coverage --jobs 4 recordings/
   rtit coverage --by-test --line sort.c:120
 """
 
@@ -41,12 +41,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.usage = "rtit coverage [options] [FILE...]"
     parser.description = "Show which lines, branches and blocks of the program ran."
     parser.epilog = _EPILOG
-    parser.add_argument_group().add_argument(
-        "files",
-        nargs="*",
-        metavar="FILE",
-        help="Recordings to read; the report combines their coverage (default: perf.data)",
-    )
+    options.add_files_argument(parser)
     group = parser.add_argument_group("Output")
     group.add_argument(
         "--format",
@@ -62,7 +57,8 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--diff-from",
         "BASE",
-        "Show only code that did not run in the recording BASE; may be repeated",
+        "Show only code that did not run in the recording BASE, or in the recordings of the folder "
+        "or pattern BASE; may be repeated",
     )
     group = parser.add_argument_group("Tests")
     options.add_flag_option(
@@ -83,7 +79,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     options.add_stream_options(parser)
     options.add_max_edges_option(parser)
-    options.add_common_reading_options(parser, jobs=options.MANY_JOBS)
+    options.add_common_reading_options(parser, jobs=options.MANY_RECORDINGS_JOBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -92,15 +88,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_by_test(arguments)
     if arguments.ran_function or arguments.line or arguments.format == "json":
         raise UsageError("--function, --line and --format json need --by-test")
-    raw = options.is_raw_requested(arguments)
-    if raw and arguments.files:
-        raise UsageError(f"two files given: {arguments.files[0]} and --raw {arguments.raw}")
     matched: set[str] = set()
-    found = _gather_coverage(
-        arguments, [None] if raw else arguments.files or ["perf.data"], matched
-    )
+    found = _gather_coverage(arguments, options.recording_names(arguments), matched)
     if arguments.diff_from:
-        found = found.without_code_of(_gather_coverage(arguments, arguments.diff_from, matched))
+        base = options.find_named_recordings(arguments.diff_from)
+        found = found.without_code_of(_gather_coverage(arguments, base, matched))
     options.check_path_map(arguments, matched)
     found.files = found.select_files(arguments.dso)
     output.write_file_or_stdout(arguments.output, _format_coverage(arguments.format, found))
@@ -167,19 +159,17 @@ def _gather_tests(arguments: argparse.Namespace) -> list[CoverageOfTest]:
 
 
 def _gather_coverage(
-    arguments: argparse.Namespace, names: Iterable[str | None], matched: set[str]
+    arguments: argparse.Namespace, names: Sequence[str | None], matched: set[str]
 ) -> Coverage:
     from rtit.coverage import Coverage
-    from rtit.profile.builder import build_profile
 
     result = Coverage()
-    for name in names:
-        arguments.file, arguments.input = name, None
-        with ExitStack() as stack:
-            trace = stack.enter_context(options.open_trace(arguments, matched))
-            streams = trace.by_thread(options.parse_selection(arguments))
-            stack.enter_context(show_progress("coverage", streams, prints=False))
-            result.add(build_profile(trace, streams), trace.path)
+    many = ManyRecordings("coverage", arguments, names, matched)
+    where = options.parse_selection(arguments)
+    for path, found in many.profiles(lambda trace: trace.by_thread(where)):
+        result.add(found, path)
+    result.losses += many.unreadable
+    result.has_gaps |= bool(many.unreadable)
     return result
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rtit import __version__
 from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.many_recordings import ManyRecordings
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
@@ -24,7 +25,8 @@ _NAMED = ("pprof", "callgrind")
 """Formats with calls, and with code outside of files; calls are followed on a CPU as a whole."""
 
 _EPILOG = """For bolt, autofdo and llvm, rtit writes one profile for each binary. With several
-binaries, -o FILE writes the profile of the binary NAME to FILE.NAME.
+binaries, -o FILE writes the profile of the binary NAME to FILE.NAME. These formats add up several
+recordings; the other formats take one recording.
 
 To use the profile:
   bolt       perf2bolt -p FILE --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...
@@ -45,14 +47,15 @@ To use the profile:
 Examples:
   rtit profile --for callgrind -o callgrind.out
   rtit profile --for bolt --dso program -o program.preagg perf.data
+  rtit profile --for llvm -o program.profile recordings/
 """
 
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.usage = "rtit profile [options] --for TOOL [FILE]"
+    parser.usage = "rtit profile [options] --for TOOL [FILE...]"
     parser.epilog = _EPILOG
-    options.add_file_argument(parser)
+    options.add_files_argument(parser)
     group = parser.add_argument_group("Output")
     group.add_argument(
         "--for",
@@ -70,46 +73,82 @@ def add_arguments(parser: CommandParser) -> None:
     )
     options.add_stream_options(parser)
     options.add_max_edges_option(parser, calls=True)
-    options.add_common_reading_options(parser, jobs=options.MANY_JOBS)
+    options.add_common_reading_options(parser, jobs=options.MANY_RECORDINGS_JOBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the profile; return 3 if something could not be decoded."""
+    if arguments.tool == "perf" and arguments.dso:
+        raise UsageError("--for perf always writes all binaries and cannot be combined with --dso")
+    names = options.recording_names(arguments)
+    if len(names) > 1 and arguments.tool not in _ONE:
+        raise UsageError(
+            f"--for {arguments.tool} takes one recording, not {len(names):,}; {', '.join(_ONE)} "
+            "add up several"
+        )
+    if arguments.tool in _ONE:
+        return _write_counts(arguments, _add_up_recordings(arguments, names))
+    arguments.file, arguments.input = names[0], None
+    return _write_calls(arguments)
+
+
+def _add_up_recordings(arguments: argparse.Namespace, names: Sequence[str | None]) -> Profile:
+    from rtit.profile.many_profiles import ProfileSum
+
+    many = ManyRecordings("profile", arguments, names)
+    where = options.parse_selection(arguments)
+    profiles = many.profiles(lambda trace: trace.by_thread(where))
+    if len(names) == 1:
+        [(_, found)] = profiles
+    else:
+        total = ProfileSum()
+        for path, each in profiles:
+            total.add(each, path)
+        total.add_unreadable(many.unreadable)
+        if len(total.programs) > 1 and not arguments.dso:
+            raise UsageError(
+                f"the recordings are of several programs: {', '.join(total.programs)}",
+                hint="select one with --dso NAME, or all binaries with --dso all",
+            )
+        found = total.profile()
+    options.check_path_map(arguments, many.matched_maps)
+    return found
+
+
+def _write_counts(arguments: argparse.Namespace, found: Profile) -> int:
+    """Write the profile of each selected binary, without calls."""
+    if not arguments.dso and found.main is None and found.losses.describe_losses():
+        output.print_error(
+            "profile", "no executed code belongs to a known file; no profile was written"
+        )
+        _print_losses(found, outside=True)
+        return EXIT_CODE if found.losses.has_gaps else 1
+    binaries = found.select_binaries(arguments.dso)
+    _write_profile_per_binary(binaries, _profile_writer_of_tool(arguments.tool), arguments.output)
+    return _finish(found, binaries, outside=False)
+
+
+def _write_calls(arguments: argparse.Namespace) -> int:
+    """Write the profile of one recording, with calls or branches in their order."""
     from rtit.profile.builder import build_profile
 
     tool = arguments.tool
-    if tool == "perf" and arguments.dso:
-        raise UsageError("--for perf always writes all binaries and cannot be combined with --dso")
     with options.open_trace(arguments) as trace:
         wanted = options.parse_selection(arguments)
         streams = trace.by_thread(wanted)
         with show_progress("profile", streams, prints=False):
             found = build_profile(trace, streams)
-            if (
-                tool in _ONE
-                and not arguments.dso
-                and found.main is None
-                and found.losses.describe_losses()
-            ):
-                output.print_error(
-                    "profile",
-                    "no executed code belongs to a known file; no profile was written",
-                )
-                _print_losses(found, outside=True)
-                return EXIT_CODE if found.losses.has_gaps else 1
-            if tool in _ONE:
-                binaries = found.select_binaries(arguments.dso)
-                _write_profile_per_binary(binaries, _profile_writer_of_tool(tool), arguments.output)
-            else:
-                binaries = found.select_binaries(arguments.dso or ["all"])
-                # calls and samples are followed from one branch to the next
-                split = trace.select if tool in _NAMED else trace.by_thread
-                threads = split(wanted, always_split=True)
-                text = _format_profile(
-                    tool, trace, threads, found, binaries, whole=not arguments.dso
-                )
-                output.write_file_or_stdout(arguments.output, text)
-    _print_summary(found, binaries, outside=tool in _NAMED and not arguments.dso)
+            binaries = found.select_binaries(arguments.dso or ["all"])
+            # calls and samples are followed from one branch to the next
+            split = trace.select if tool in _NAMED else trace.by_thread
+            threads = split(wanted, always_split=True)
+            text = _format_profile(tool, trace, threads, found, binaries, whole=not arguments.dso)
+            output.write_file_or_stdout(arguments.output, text)
+    return _finish(found, binaries, outside=tool in _NAMED and not arguments.dso)
+
+
+def _finish(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> int:
+    _print_summary(found, binaries, outside=outside)
     incomplete = any(each.symbols.has_incomplete_lines for each in binaries)
     return EXIT_CODE if found.losses.has_gaps or incomplete else 0
 

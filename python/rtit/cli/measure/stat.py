@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.many_recordings import ManyRecordings, progress_of_recording
 from rtit.cli.parser import CommandParser
-from rtit.cli.progress import show_progress
 from rtit.errors import InputError, UsageError
 from rtit.profile.stat import PARTS_OF_COUNTS, Region, Stat, StoredBaseline, function_label
 from rtit.text_escaping import escape_control_characters, format_json, read_json_file
@@ -36,6 +36,7 @@ recording, which takes longer than counting. Each thread has its own regions.
 
 Examples:
   rtit stat perf.data
+  rtit stat --per function recordings/
   rtit stat ls -l
   rtit stat --json -o stat.json -- ./program
   rtit stat --runs 3 --per function --baseline stat.json --fail-above 0.5% -- ./program
@@ -50,17 +51,18 @@ Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.usage = "rtit stat [options] [FILE]\n       rtit stat [options] [--] PROGRAM [ARGS...]"
-    parser.description = (
-        "Count the instructions, branches and calls of a recording or of a program."
+    parser.usage = (
+        "rtit stat [options] [FILE...]\n       rtit stat [options] [--] PROGRAM [ARGS...]"
     )
+    parser.description = "Count the instructions, branches and calls of recordings or of a program."
     parser.epilog = _EPILOG
     group = parser.add_argument_group()
     group.add_argument(
         "words",
         nargs=argparse.REMAINDER,
         metavar="FILE",
-        help="Recording to read; - for standard input (default: perf.data). If FILE is an "
+        help="Recordings to read, whose counts are added up: files, folders with recordings below "
+        "them, or patterns; - for standard input (default: perf.data). If FILE is an "
         "executable program, rtit runs this program, and all words after FILE are its arguments",
     )
     group.add_argument(
@@ -189,7 +191,7 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_raw_code_options(options.add_raw_options(parser))
     recording_only = [each for each in parser._actions if each not in others]
     parser.add_general_options(
-        jobs=options.MANY_JOBS,
+        jobs=options.MANY_RECORDINGS_JOBS,
         rare="the options for QEMU, JIT code, kernels, virtual machines and raw PT",
     )
     parser.set_defaults(recording_only=recording_only)
@@ -242,7 +244,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if by_process:
         raise UsageError(f"--per {arguments.per} needs a program: rtit stat [options] -- PROGRAM")
-    found = _count_recording(arguments)
+    found = _count_recordings(arguments)
     if arguments.output is not None:
         output.write_file_or_stdout(
             arguments.output, _encode_escaped_lines(_format_counts(arguments, found, baseline))
@@ -262,18 +264,35 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_CODE if found.losses.has_gaps else 0
 
 
-def _count_recording(arguments: argparse.Namespace) -> Stat:
+def _count_recordings(arguments: argparse.Namespace) -> Stat:
+    from rtit.profile.stat import add_stats
+
+    names = options.recording_names(arguments)
+    if len(names) > 1 and arguments.region is not None:
+        raise UsageError("--function, --from and --to count a part of one recording, not of many")
+    many = ManyRecordings("stat", arguments, names)
+    counted = many.results(_count_recording)
+    if len(names) == 1:
+        [(_, found)] = counted
+    else:
+        found = add_stats(counted)
+        found.losses.problems += many.unreadable
+    options.check_path_map(arguments, many.matched_maps)
+    return found
+
+
+def _count_recording(arguments: argparse.Namespace, matched: set[str]) -> tuple[str, Stat]:
     from rtit.profile.regions import stat_region
     from rtit.profile.stat import stat
 
-    with options.open_trace(arguments) as trace:
+    with options.open_trace(arguments, matched) as trace:
         region = arguments.region
         where = options.parse_selection(arguments)
         streams = trace.by_thread(where, always_split=region is not None)
-        with show_progress("stat", streams, prints=False):
+        with progress_of_recording("stat", arguments, streams):
             if region is not None:
-                return stat_region(trace, streams, region)
-            return stat(trace, streams)
+                return trace.path, stat_region(trace, streams, region)
+            return trace.path, stat(trace, streams)
 
 
 def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None) -> int:
@@ -377,7 +396,7 @@ def _format_counts(
         yield from markdown_lines(found, baseline, arguments.top, verdict)
         return
     if arguments.format == "github-benchmark":
-        name = shlex.join(arguments.program or [str(arguments.file or arguments.input or "")])
+        name = shlex.join(arguments.program or arguments.files or [arguments.file or ""])
         if arguments.region is not None:
             name = f"{name}: {arguments.region}" if name else str(arguments.region)
         yield from format_json(github_benchmark(found, name), indent=2).split("\n")
@@ -492,7 +511,7 @@ def _append_to_history(arguments: argparse.Namespace, found: Stat, *, is_complet
     from rtit.counting.process_labels import process_label
     from rtit.profile.history import append_run
 
-    recording = str(arguments.file or arguments.input or "perf.data")
+    recording = " ".join(arguments.files) or str(arguments.file or "perf.data")
     if arguments.per != "process":
         found = replace(found, processes=Counter())
     append_run(

@@ -1,0 +1,212 @@
+"""Commands that add up recordings: the sums are those of the programs, for any number of jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import rtit
+import rtit.profile.builder
+from rtit.cli.main import main
+from rtit.errors import InputError
+from support.processes import wait_until
+from support.recordings import RTIT, Recorder
+
+SOURCE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "program.c"
+LIMITS = (3, 10, 25)
+COPIES = 20
+COMMANDS = {
+    "coverage": ["coverage", "--format", "lcov"],
+    "bolt": ["profile", "--for", "bolt"],
+    "stat": ["stat", "--json"],
+    "calls": ["calls"],
+    "folded": ["calls", "--folded"],
+}
+
+
+@pytest.fixture(scope="session")
+def primes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a static program that calls is_prime once for each number from 0 to its argument."""
+    program = tmp_path_factory.mktemp("primes") / "primes"
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    subprocess.run(["cc", "-g", "-O1", "-static", "-o", program, SOURCE], check=True)
+    return program
+
+
+@pytest.fixture
+def folder(primes: Path, record: Recorder, tmp_path: Path) -> Path:
+    """Return a folder of 20 recordings, some in a folder below it, one of them a pack."""
+    below = tmp_path / "runs" / "below"
+    below.mkdir(parents=True)
+    for number in range(COPIES):
+        recorded = record([primes, str(LIMITS[number % len(LIMITS)])])
+        shutil.copy(recorded.data, (below if number % 2 else below.parent) / f"{number:02}.data")
+    packed = below / "01.data"
+    assert main(["pack", str(packed), "-o", str(below / "01.rtit.zip")]) == 0
+    packed.unlink()
+    return below.parent
+
+
+@pytest.fixture
+def damaged(folder: Path) -> Path:
+    """Return the folder with a broken and an empty recording, and one without its last records."""
+    (folder / "broken.data").write_text("no recording")
+    (folder / "empty.data").touch()
+    content = (folder / "00.data").read_bytes()
+    (folder / "truncated.data").write_bytes(content[: len(content) - len(content) // 4])
+    return folder
+
+
+def calls_of_is_prime() -> int:
+    return sum(LIMITS[number % len(LIMITS)] + 1 for number in range(COPIES))
+
+
+def run(
+    words: Sequence[str | Path], capfdbinary: pytest.CaptureFixture[bytes]
+) -> tuple[int, bytes]:
+    capfdbinary.readouterr()
+    code = main([*map(str, words)])
+    return code, capfdbinary.readouterr().out
+
+
+def test_recordings_of_a_folder_have_the_sum_of_the_calls(
+    folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    calls = calls_of_is_prime()
+    code, out = run([*COMMANDS["coverage"], folder], capfdbinary)
+    assert code == 0
+    assert f"FNDA:{calls},is_prime".encode() in out.splitlines()
+    code, out = run(["calls", "--function", "is_prime", folder], capfdbinary)
+    assert code == 0
+    assert re.search(rf" {calls}  is_prime$", out.decode(), re.MULTILINE)
+
+
+def test_bolt_profile_of_recordings_counts_all_calls(
+    primes: Path, folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    symbols = subprocess.run(["nm", primes], capture_output=True, text=True, check=True).stdout
+    [entry] = [line.split()[0] for line in symbols.splitlines() if line.endswith(" is_prime")]
+    code, out = run([*COMMANDS["bolt"], folder], capfdbinary)
+    assert code == 0
+    rows = [line.split() for line in out.decode().splitlines()]
+    counts = [int(row[3]) for row in rows if row[0] == "B" and int(row[2], 16) == int(entry, 16)]
+    assert sum(counts) == calls_of_is_prime()
+
+
+def test_stat_of_recordings_adds_the_instructions_of_the_recorder(
+    folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    traced = 0
+    for _, trace in rtit.open_many(folder):
+        assert isinstance(trace, rtit.Trace)
+        traced += sum(trace.traced_instructions.values())
+    _, out = run([*COMMANDS["stat"], folder], capfdbinary)
+    counts = json.loads(out)["counts"]
+    assert (counts["instructions"], counts["processes"]) == (traced, COPIES)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_output_is_the_same_for_any_number_of_jobs(
+    command: str, damaged: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    def run_with_jobs(jobs: int) -> tuple[int, bytes, bytes]:
+        capfdbinary.readouterr()
+        code = main([*COMMANDS[command], "--jobs", str(jobs), str(damaged)])
+        return code, *capfdbinary.readouterr()
+
+    code, out, errors = run_with_jobs(1)
+    assert code == 3
+    assert out
+    for name in ("broken.data", "empty.data", "truncated.data"):
+        assert name.encode() in errors
+    assert b"00.data" not in errors
+    assert run_with_jobs(2) == (code, out, errors)
+
+
+def test_recording_of_a_killed_worker_is_decoded_again(
+    folder: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: list[str | Path] = [*COMMANDS["coverage"], "--jobs", "2", folder]
+    expected = run(words, capfdbinary)
+    build, parent = rtit.profile.builder.build_profile, os.getpid()
+
+    def build_or_die(trace: rtit.Trace, streams: Sequence[rtit.trace.Stream]) -> object:
+        if os.getpid() != parent and trace.path.endswith(("02.data", "03.data")):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return build(trace, streams)
+
+    monkeypatch.setattr(rtit.profile.builder, "build_profile", build_or_die)
+    assert run(words, capfdbinary) == expected
+
+
+def test_ctrl_c_ends_the_command_and_its_workers(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")  # no process writes to it, so its reader waits
+    command: list[str | Path] = [*RTIT, "coverage", "--jobs", "2", folder / "pipe", folder]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: bool(children.read_text()), "a worker")
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert errors.strip() == b""
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_patterns_and_files_name_recordings_as_folders_do(
+    folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    expected = run([*COMMANDS["stat"], folder], capfdbinary)
+    files = sorted(each for each in folder.rglob("*") if each.is_file())
+    assert len(files) == COPIES
+    assert run([*COMMANDS["stat"], *files], capfdbinary) == expected
+    patterns = [folder / "*.data", folder / "below" / "*"]
+    assert run([*COMMANDS["stat"], *patterns], capfdbinary) == expected
+    assert run([*COMMANDS["stat"], folder / "**"], capfdbinary) == expected
+
+
+def test_names_without_a_recording_are_errors(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("missing.data", "*.data"):
+        assert main(["coverage", str(tmp_path / name)]) == 1
+        assert "no recording at" in capfd.readouterr().err
+    (tmp_path / "notes.txt").write_text("text")
+    assert main(["coverage", str(tmp_path)]) == 1
+    assert "no recording is in this folder" in capfd.readouterr().err
+    for name in ("one.data", "two.data"):
+        (tmp_path / name).touch()
+    assert main(["coverage", str(tmp_path)]) == 1
+    errors = capfd.readouterr().err
+    assert "one.data: the file is empty" in errors
+    assert "none of the 2 recordings could be read" in errors
+
+
+def test_formats_of_one_recording_refuse_many(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for words in (
+        ["profile", "--for", "pprof"],
+        ["profile", "--for", "perf"],
+        ["calls", "--json"],
+        ["calls", "--speedscope"],
+        ["stat", "--function", "main"],
+    ):
+        assert main([*words, str(folder)]) == 2
+        assert "one recording" in capfd.readouterr().err
+
+
+def test_open_many_yields_a_trace_or_the_error_of_each_recording(damaged: Path) -> None:
+    found = dict(rtit.open_many([damaged], jobs=1))
+    assert len(found) == COPIES + 3
+    errors = {Path(path).name for path, each in found.items() if isinstance(each, InputError)}
+    assert errors == {"broken.data", "empty.data"}
