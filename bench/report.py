@@ -84,6 +84,19 @@ def markdown(result: dict[str, Any]) -> str:
             "",
         ]
         lines += table(["decoder", "first, us", "again, us"], [timed(row) for row in found["rows"]])
+    if found := result.get("corpus"):
+        lines += ["", "## A corpus of short traces", ""]
+        lines += [
+            f"{found['traces']:,} traces, {found['bytes'] / 1e6:,.0f} MB of PT, "
+            f"{found['distinct']:,} of them distinct; {found['edges']:,} edges, "
+            f"{found['covering']:,} traces in the covering set. Of one: CPU time of one process "
+            "as a share of the wall time of all processes, and of their CPU time. Memory: growth "
+            "of the peak.",
+            "",
+        ]
+        rows = [corpus_row(row, found["rows"][0]["cpu"]) for row in found["rows"]]
+        head = ["processes", "s", "CPU s", "of one, wall", "of one, CPU", "MB of memory"]
+        lines += table(head, rows)
     if found := result.get("opening"):
         lines += ["", "## Opening a large recording (a process of its own for each)", ""]
         lines += [
@@ -153,6 +166,13 @@ def decoder(row: dict[str, Any]) -> list[str]:
         f"{row['ratio']:.1f}x",
         str(row.get("errors", "")),
     ]
+
+
+def corpus_row(row: dict[str, Any], single: float) -> list[str]:
+    shares = single / (row["wall"] * row["processes"]), single / row["cpu"]
+    seconds = f"{row['wall']:.1f}", f"{row['cpu']:.1f}"
+    memory = f"{row['memory'] / 1e6:,.0f}"
+    return [str(row["processes"]), *seconds, *(f"{each:.2f}" for each in shares), memory]
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:

@@ -17,7 +17,11 @@ BENCH = Path(__file__).resolve().parent
 TESTS = BENCH.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
-WHAT = ("packetizing", "recording", "counting", "profiles", "decoding", "short", "opening")
+WHAT = (
+    *("packetizing", "recording", "counting", "profiles", "decoding", "short", "corpus"),
+    "opening",
+)
+CORPUS_PROGRAM = "import json; [json.loads(json.dumps({str(i): [i]})) for i in range(3000)]"
 STEPPED = 3
 """Repetitions of recordings by single steps, which take seconds."""
 
@@ -37,6 +41,7 @@ def workload() -> Path:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import clock
+    import corpus
     import counting
     import decoding
     import opening
@@ -57,6 +62,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "profiles": None,
         "decoding": None,
         "short": None,
+        "corpus": None,
         "opening": None,
     }
     wanted = {arguments.only} if arguments.only else set(WHAT)
@@ -81,6 +87,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if "short" in wanted:
             recording.record([program, str(arguments.times)], data)
             result["short"] = short.measure_short_traces(data, program, 5 * arguments.repetitions)
+        if "corpus" in wanted:
+            recording.record([sys.executable, "-c", CORPUS_PROGRAM], data)
+            result["corpus"] = corpus.measure_corpus(data)
         if "opening" in wanted:
             recording.record([program, str(arguments.times)], data)
             result["opening"] = opening.measure_opening(data, arguments.large)

@@ -1,7 +1,7 @@
 """Work in processes, with results in a fixed order.
 
-Each piece of work runs in a new process that is forked from this one. If it dies, this process does
-the piece again. Only the results of a few pieces wait for an earlier one, so memory is bounded.
+The work on each item runs in a new process that is forked from this one. If that process dies, this
+one does the work again. Only a few results wait for an earlier one, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AHEAD = 2
 """Results that wait for an earlier one, for each process."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _context = multiprocessing.get_context("fork")
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -30,22 +30,22 @@ def default_processes() -> int:
 
 
 def run_in_processes(
-    work: Callable[[Piece], Result], pieces: Sequence[Piece], processes: int
+    work: Callable[[Item], Result], items: Sequence[Item], processes: int
 ) -> Iterator[Result]:
-    """Iterate over the results of `work` in the order of the pieces, each from a new process.
+    """Iterate over the results of `work` in the order of the items, each from a new process.
 
     Results are pickled. At most `processes` run at a time. If `work` raises an exception, or its
-    process dies, the piece is done again in this process, and raises its exception there.
+    process dies, the item is done again in this process, and raises its exception there.
     """
     running: dict[Any, tuple[int, Any]] = {}
     finished: dict[int, Result] = {}
     begun = 0
     try:
-        for at in range(len(pieces)):
+        for at in range(len(items)):
             while at not in finished:
-                end = min(len(pieces), at + _AHEAD * processes)
+                end = min(len(items), at + _AHEAD * processes)
                 while len(running) < processes and begun < end:
-                    receiver, process = _start_worker(work, pieces[begun])
+                    receiver, process = _start_worker(work, items[begun])
                     running[receiver] = begun, process
                     begun += 1
                 for ready in wait([*running]):
@@ -53,7 +53,7 @@ def run_in_processes(
                     content = _receive(ready)
                     process.join()
                     finished[number] = (
-                        pickle.loads(content) if content is not None else work(pieces[number])
+                        pickle.loads(content) if content is not None else work(items[number])
                     )
             yield finished.pop(at)
     finally:
@@ -62,9 +62,9 @@ def run_in_processes(
             process.join()
 
 
-def _start_worker(work: Callable[[Piece], Result], piece: Piece) -> tuple[Connection, Any]:
+def _start_worker(work: Callable[[Item], Result], item: Item) -> tuple[Connection, Any]:
     receiver, sender = _context.Pipe(duplex=False)
-    process = _context.Process(target=_run_worker, args=(work, piece, sender), daemon=True)
+    process = _context.Process(target=_run_worker, args=(work, item, sender), daemon=True)
     # a signal must not run the handlers of this process in the new one
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
@@ -75,12 +75,12 @@ def _start_worker(work: Callable[[Piece], Result], piece: Piece) -> tuple[Connec
     return receiver, process
 
 
-def _run_worker(work: Callable[[Piece], Result], piece: Piece, sender: Connection) -> None:
+def _run_worker(work: Callable[[Item], Result], item: Item, sender: Connection) -> None:
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    with contextlib.suppress(Exception):  # this process sends nothing, and the other does the piece
-        sender.send_bytes(pickle.dumps(work(piece)))
+    with contextlib.suppress(Exception):  # this process sends nothing, and the other does the work
+        sender.send_bytes(pickle.dumps(work(item)))
 
 
 def _receive(receiver: Any) -> bytes | None:
