@@ -17,6 +17,7 @@ import rtit
 import rtit.profile.builder
 from rtit.cli.main import main
 from rtit.errors import InputError
+from rtit.profile.many_profiles import ProfileSum
 from support.processes import wait_until
 from support.recordings import RTIT, Recorder
 
@@ -70,6 +71,15 @@ def calls_of_is_prime() -> int:
     return sum(LIMITS[number % len(LIMITS)] + 1 for number in range(COPIES))
 
 
+def traced_instructions(folder: Path) -> int:
+    """Return the instructions that the recorder counted."""
+    traced = 0
+    for _, trace in rtit.open_many(folder):
+        assert isinstance(trace, rtit.Trace)
+        traced += sum(trace.traced_instructions.values())
+    return traced
+
+
 def run(
     words: Sequence[str | Path], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> tuple[int, bytes]:
@@ -95,20 +105,34 @@ def test_bolt_profile_of_recordings_counts_all_calls(
 ) -> None:
     symbols = subprocess.run(["nm", primes], capture_output=True, text=True, check=True).stdout
     [entry] = [line.split()[0] for line in symbols.splitlines() if line.endswith(" is_prime")]
-    code, out = run([*COMMANDS["bolt"], folder], capfdbinary)
-    assert code == 0
+    capfdbinary.readouterr()
+    assert main([*COMMANDS["bolt"], str(folder)]) == 0
+    out, errors = capfdbinary.readouterr()
+    traced = f"{traced_instructions(folder):,}"
+    assert f"{traced} of {traced} instructions" in errors.decode()
     rows = [line.split() for line in out.decode().splitlines()]
     counts = [int(row[3]) for row in rows if row[0] == "B" and int(row[2], 16) == int(entry, 16)]
     assert sum(counts) == calls_of_is_prime()
 
 
+def test_profile_of_equal_recordings_has_a_multiple_of_each_count(record: Recorder) -> None:
+    with rtit.Trace(record(["/bin/true"]).data) as trace:
+        single = rtit.profile.builder.build_profile(trace, trace.by_thread())
+    total = ProfileSum()
+    for name in ("one", "two", "three"):
+        total.add(single, name)
+    found = total.profile()
+    assert [each.path for each in found.binaries] == [each.path for each in single.binaries]
+    for once, three in zip(single.binaries, found.binaries, strict=True):
+        for before, after in ((once, three), (once.edges, three.edges)):
+            assert after.count.sum() == 3 * before.count.sum()
+            assert sorted(after.count.tolist()) == sorted((3 * before.count).tolist())
+
+
 def test_stat_of_recordings_adds_the_instructions_of_the_recorder(
     folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    traced = 0
-    for _, trace in rtit.open_many(folder):
-        assert isinstance(trace, rtit.Trace)
-        traced += sum(trace.traced_instructions.values())
+    traced = traced_instructions(folder)
     _, out = run([*COMMANDS["stat"], folder], capfdbinary)
     counts = json.loads(out)["counts"]
     assert (counts["instructions"], counts["processes"]) == (traced, COPIES)
