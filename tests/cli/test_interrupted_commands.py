@@ -52,6 +52,7 @@ WRITING_COMMANDS = {
     "profile": ["--for", "callgrind", "-o", "made", "PACK"],
     "coverage": ["--format", "drcov", "-o", "made", "PACK"],
     "annotate": ["main", "--html", "-o", "made", "PACK"],
+    "view": ["-o", "made", "PACK"],
     "convert": ["DATA", "--split", "parts"],
     "query": ["PACK", "select * from branches", "--format", "parquet", "-o", "made"],
     "export": ["PACK", "--to", "made", "--tables", "packets,blocks"],

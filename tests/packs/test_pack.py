@@ -22,8 +22,10 @@ from rtit.trace.recording import packs
 from support.recordings import RTIT
 
 ProgramBuilder = Callable[[str], Path]
-# Subcommands that open no recording; and gdb, which prints the paths of its files.
+# Subcommands that open no recording; gdb, which prints the paths of its files; annotate and view,
+# which show source files, of which a pack has none; and those that need DuckDB.
 NO_READERS = {"record", "scenario", "msr", "cpuid", "doctor", "gdb"}
+NO_READERS |= {"annotate", "view", "query", "export"}
 READERS = {
     "info": [],
     "report": [],

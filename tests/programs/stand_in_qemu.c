@@ -73,6 +73,7 @@ static translated_t translated;
 static called_t called;
 static returned_t returned;
 API void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, translated_t call DATA) { (void)id, translated = call; }
+API void qemu_plugin_register_atexit_cb(uint64_t id, void *call, void *data) { (void)id, (void)call, (void)data; }
 API void qemu_plugin_register_vcpu_syscall_cb(uint64_t id, called_t call DATA) { (void)id, called = call; }
 API void qemu_plugin_register_vcpu_syscall_ret_cb(uint64_t id, returned_t call DATA) { (void)id, returned = call; }
 
