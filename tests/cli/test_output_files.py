@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.output_files import NamedFile, ReservedOutput
+from rtit.cli.main import main
 from rtit.cli.output import write_file_or_stdout
 from support.recordings import RTIT, Recorder
 
@@ -177,3 +178,13 @@ def test_help_that_cannot_be_written_is_an_error(words: list[str]) -> None:
             [*RTIT, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (ended.returncode, ended.stderr) == (1, "rtit: No space left on device\n")
+
+
+def test_output_never_replaces_a_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = tmp_path / "other.data"
+    recording.write_bytes(b"PERFILE2" + bytes(96))
+    assert main(["scenario", "cr3_filter", "--html", str(recording)]) == 2
+    assert "is a recording and is not replaced" in capsys.readouterr().err
+    assert recording.read_bytes().startswith(b"PERFILE2")

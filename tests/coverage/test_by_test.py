@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -253,3 +254,13 @@ def test_malformed_file_of_a_test_is_an_input_error(text: str, tmp_path: Path) -
     path.write_text(text)
     with pytest.raises(InputError, match="no coverage as pytest --rtit-coverage stores it"):
         read_coverage_of_test(path)
+
+
+def test_folder_with_other_files_is_not_used_for_coverage(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text("def test_it(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rtit-coverage", "tests"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "has files that rtit has not written" in ended.stderr
+    assert [each.name for each in (tmp_path / "tests").iterdir()] == ["test_it.py"]

@@ -157,11 +157,20 @@ def atomic_folder(name: str, *, replaces: tuple[str, ...]) -> Iterator[Path]:
         raise
 
 
+def _is_recording(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(8) == b"PERFILE2"
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def atomic_file(name: str, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file to write; an existing file stays as it is until all has been written.
 
-    `private`: only the owner may read a new file. Raises OSError.
+    `private`: only the owner may read a new file. Raises OSError, and UsageError for a recording,
+    which is never replaced.
     """
     import shutil
 
@@ -175,6 +184,8 @@ def atomic_file(name: str, *, private: bool = False) -> Iterator[BinaryIO]:
         with BufferedWriter(NamedFile(number, name)) as file:
             yield file
         return
+    if _is_recording(path):
+        raise UsageError(f"{name} is a recording and is not replaced: name another output file")
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         number = os.open(beside, flags | os.O_EXCL, 0o600 if private else 0o666)

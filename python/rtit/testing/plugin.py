@@ -51,7 +51,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if folder is not None and not hasattr(session.config, "workerinput"):
         from rtit.coverage.by_test import coverage_files
 
-        for path in coverage_files(folder):
+        stored = coverage_files(folder)
+        if folder.is_file() or (folder.is_dir() and len(stored) < len([*folder.iterdir()])):
+            raise pytest.UsageError(
+                f"--rtit-coverage: {folder} has files that rtit has not written. Write "
+                "--rtit-coverage=DIR, or put the option after the names of the tests"
+            )
+        for path in stored:
             path.unlink()
 
 
