@@ -48,8 +48,14 @@ def test_other_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_lz4_frame_is_decompressed_up_to_a_limit() -> None:
-    # five letters without match, in a block of six bytes
-    frame = bytes.fromhex("02214c18 06000000") + b"\x50hello"
-    assert unlz4(frame, 5) == b"hello"
-    with pytest.raises(ValueError, match="no LZ4 frame of at most 5 bytes"):
-        unlz4(frame[1:], 5)
+    # "ab", 15 + 4 + 1 bytes from 2 bytes before, then "cdefg"
+    block = b"\x2fab\x02\x00\x01\x50cdefg"
+    # the size of the contents follows the frame in a kernel
+    frame = (
+        bytes.fromhex("02214c18") + struct.pack("<I", len(block)) + block + struct.pack("<I", 27)
+    )
+    assert unlz4(frame, 27) == 11 * b"ab" + b"cdefg"
+    with pytest.raises(ValueError, match="no LZ4 frame of at most 26 bytes"):
+        unlz4(frame, 26)
+    with pytest.raises(ValueError, match="no LZ4 frame of at most 27 bytes"):
+        unlz4(frame[1:], 27)

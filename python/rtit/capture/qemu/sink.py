@@ -17,8 +17,8 @@ from rtit.errors import InputError, RecordError
 from rtit.perfdata import ExitStatus, Fault, Writer
 from rtit.unit.time_model import TimeModel
 
-TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
-TRUTH_COMPLETE = struct.pack("<II", 5, 0)
+_TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
+_TRUTH_COMPLETE = struct.pack("<II", 5, 0)
 """First and last bytes of a truth file."""
 _SMALL_FIELDS = {
     EventKind.THREAD: (0, 1, 2),
@@ -51,8 +51,8 @@ class _ThreadTotals:
         return self.decodable + (self.retired if self.traced is None else self.traced[0])
 
 
-class QemuRecordingSink(RecordingWriter):
-    """Writes the messages of the plugin to perf.data and to the truth file."""
+class PluginSink(RecordingWriter):
+    """Receives messages of the plugin, and writes the truth file."""
 
     def __init__(
         self,
@@ -64,22 +64,14 @@ class QemuRecordingSink(RecordingWriter):
         super().__init__(writer, size_limits)
         self.has_begun = False
         self._model = model or TimeModel()
-        self._threads: dict[int, _ThreadTotals] = {}
-        self._leaving_pids: set[int] = set()
         self._last_clock = 0
-        self._ended = 0
         self._truth: NamedFile | None = None
         if truth is not None:
             try:
                 self._truth = create_private_file(truth)
             except OSError as error:
                 raise RecordError(f"{truth}: {error.strerror}") from error
-            self._write_truth(TRUTH_HEADER)
-
-    @property
-    def all_threads_ended(self) -> bool:
-        """Whether threads have begun, and all of them have ended."""
-        return self.has_begun and not self._threads
+            self._write_truth(_TRUTH_HEADER)
 
     def process_message(self, message: bytes | memoryview) -> None:
         """Process one message; the buffer may be reused afterwards.
@@ -92,6 +84,45 @@ class QemuRecordingSink(RecordingWriter):
             self._process_message(message)
         except (InputError, ValueError) as error:
             raise RecordError(f"the plugin sent an invalid message: {error}") from error
+
+    def _process_message(self, message: bytes | memoryview) -> None:
+        raise NotImplementedError
+
+    def _write_truth(self, data: bytes | memoryview) -> None:
+        if self._truth is not None:
+            try:
+                self._truth.write(data)
+            except OSError as error:
+                raise RecordError(f"cannot write {error.filename}: {error.strerror}") from error
+
+    def _close_files(self, *, is_truth_complete: bool) -> None:
+        if self._truth is not None:
+            if is_truth_complete:
+                self._write_truth(_TRUTH_COMPLETE)
+            self._truth.close()
+            self._truth = None
+        self._close(self._model.tsc(self._last_clock))
+
+
+class QemuRecordingSink(PluginSink):
+    """Writes the messages of the plugin about programs to perf.data and to the truth file."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        truth: Path | str | None,
+        size_limits: SizeLimits | None = None,
+        model: TimeModel | None = None,
+    ) -> None:
+        super().__init__(writer, truth, size_limits, model)
+        self._threads: dict[int, _ThreadTotals] = {}
+        self._leaving_pids: set[int] = set()
+        self._ended = 0
+
+    @property
+    def all_threads_ended(self) -> bool:
+        """Whether threads have begun, and all of them have ended."""
+        return self.has_begun and not self._threads
 
     def _process_message(self, message: bytes | memoryview) -> None:
         kind, flags, _, tid, ip, target, clock, extra = EVENT_RECORD.unpack_from(message)
@@ -160,12 +191,7 @@ class QemuRecordingSink(RecordingWriter):
                 if killed == 1
                 else f"{killed} threads were killed: the last instructions of each are missing"
             )
-        if self._truth is not None:
-            if not killed:
-                self._write_truth(TRUTH_COMPLETE)
-            self._truth.close()
-            self._truth = None
-        self._close(self._model.tsc(self._last_clock))
+        self._close_files(is_truth_complete=not killed)
 
     def write_snapshot(self) -> int:
         """Write a snapshot, if the recording takes snapshots; return its bytes of PT."""
@@ -230,10 +256,3 @@ class QemuRecordingSink(RecordingWriter):
                 # Killed without a message: take the wait status.
                 ending = ExitStatus(self.totals.wait_status, of_process=True)
             self._write_exit(thread.pid, tid, tsc, ending, instructions)
-
-    def _write_truth(self, data: bytes | memoryview) -> None:
-        if self._truth is not None:
-            try:
-                self._truth.write(data)
-            except OSError as error:
-                raise RecordError(f"cannot write {error.filename}: {error.strerror}") from error

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rtit.capture.events import EVENT_RECORD, EventKind
-from rtit.capture.output_files import NamedFile, create_private_file
 from rtit.capture.qemu.plugin_protocol import PluginMessage
-from rtit.capture.qemu.sink import TRUTH_COMPLETE, TRUTH_HEADER
+from rtit.capture.qemu.sink import PluginSink
 from rtit.capture.request import SizeLimits
-from rtit.capture.store.recording_writer import RecordingWriter
-from rtit.errors import InputError, RecordError
+from rtit.errors import RecordError
 from rtit.image.kernel.boot_image import Symbol
 from rtit.image.kernel.kernel_files import kallsyms_path
 from rtit.perfdata import Writer
@@ -29,8 +27,8 @@ _IDLE_TASK = "swapper/0"
 _KERNEL_PATH = "[kernel.kallsyms]_text"
 
 
-class SystemRecordingSink(RecordingWriter):
-    """Writes the messages of the plugin to perf.data and to the truth file."""
+class SystemRecordingSink(PluginSink):
+    """Writes the messages of the plugin about a system to perf.data and to the truth file."""
 
     def __init__(
         self,
@@ -40,36 +38,17 @@ class SystemRecordingSink(RecordingWriter):
         model: TimeModel | None = None,
         symbols: Sequence[Symbol] = (),
     ) -> None:
-        super().__init__(writer, size_limits)
-        self.has_begun = False
+        super().__init__(writer, truth, size_limits, model)
         self._has_ended = False
-        self._model = model or TimeModel()
-        self._last_clock = 0
         self._pending = bytearray()
         self._symbols = symbols
         self._task = (0, 0)
         self._names = {0: _IDLE_TASK}
-        self._truth: NamedFile | None = None
-        if truth is not None:
-            try:
-                self._truth = create_private_file(truth)
-            except OSError as error:
-                raise RecordError(f"{truth}: {error.strerror}") from error
-            self._write_truth(TRUTH_HEADER)
 
     @property
     def all_threads_ended(self) -> bool:
         """Whether the recording has begun and ended."""
         return self.has_begun and self._has_ended
-
-    def process_message(self, message: bytes | memoryview) -> None:
-        """Process one message; the buffer may be reused afterwards. Raises RecordError."""
-        if len(message) < EVENT_RECORD.size:
-            raise RecordError(f"the plugin sent an incomplete message of {len(message)} bytes")
-        try:
-            self._process_message(message)
-        except (InputError, ValueError) as error:
-            raise RecordError(f"the plugin sent an invalid message: {error}") from error
 
     def _process_message(self, message: bytes | memoryview) -> None:
         kind, flags, _, _, ip, target, clock, extra = EVENT_RECORD.unpack_from(message)
@@ -148,16 +127,4 @@ class SystemRecordingSink(RecordingWriter):
         """Close the files. May be called again."""
         if not self._has_ended and self.has_begun:
             self.totals.warnings.append("QEMU was killed: the last instructions are missing")
-        if self._truth is not None:
-            if self._has_ended:
-                self._write_truth(TRUTH_COMPLETE)
-            self._truth.close()
-            self._truth = None
-        self._close(self._model.tsc(self._last_clock))
-
-    def _write_truth(self, data: bytes | memoryview) -> None:
-        if self._truth is not None:
-            try:
-                self._truth.write(data)
-            except OSError as error:
-                raise RecordError(f"cannot write {error.filename}: {error.strerror}") from error
+        self._close_files(is_truth_complete=self._has_ended)
