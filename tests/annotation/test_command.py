@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -238,3 +239,14 @@ def test_cold_part_belongs_to_the_function(tmp_path: Path) -> None:
     [rare] = [each for each in found.instructions if each.target_name == "rare"]
     assert rare.count == 10
     assert [each.count for each in found.lines if each.line == 5] == [10]
+
+
+def test_program_rebuilt_since_the_recording_is_named(
+    plain: ProfiledProgram, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    shutil.copy2(shutil.which("true") or "/bin/true", other)
+    assert main(["annotate", "work", str(plain.data), "--map", f"{plain.program}={other}"]) == 2
+    error = capsys.readouterr().err
+    assert "no mapped file has this function; " in error
+    assert "has build id" in error

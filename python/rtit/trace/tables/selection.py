@@ -291,7 +291,10 @@ class SelectedRanges:
         return found
 
     def check_functions_exist(self, pids: Iterable[int], option: str = "--function") -> None:
-        """Raise UsageError for a function that no process has. The error lists similar names."""
+        """Raise UsageError for a function that no process has.
+
+        The error lists similar names, or says which file could not be read.
+        """
         mappings = [mapping for pid in pids for mapping in self._images.mappings(pid)]
         for name in self._selection.functions:
             if any(True for mapping in mappings for _ in self._in_mapping(name, mapping)):
@@ -303,6 +306,8 @@ class SelectedRanges:
                 for each in self._function_names_of_mapping(mapping)
             }
             hint = similar_names_hint(name_to_text(name), names)
+            if self._images.problems:
+                hint = f"; {self._images.problems[0].message}"
             raise UsageError(f"{option} {name}: no mapped file has this function{hint}")
 
     def _in_mapping(self, name: str, mapping: Mapping) -> Iterator[SelectedRange]:
