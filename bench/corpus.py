@@ -13,7 +13,7 @@ PSB = bytes.fromhex("0282") * 8
 
 
 def measure_corpus(recording: Path, traces: int = TRACES) -> dict[str, Any]:
-    """Measure the coverage of traces of 4 KB, which begin at the PSBs of a recording in turn.
+    """Measure the coverage of traces of 4 KB, cut from a recording at its PSBs.
 
     Returns {"traces", "distinct", "bytes", "edges", "covering", "rows"}; a row is {"processes",
     "wall", "cpu", "memory"}: seconds, CPU seconds of all processes, and by how many bytes the peak

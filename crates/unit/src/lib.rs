@@ -1,5 +1,5 @@
-//! The bulk packetizer: turns the events of one thread, or of a processor, into Intel PT bytes. It uses no files and no
-//! Python.
+//! The trace unit for recordings: it turns the events of a thread or of a processor into Intel PT bytes. It needs
+//! neither files nor Python.
 //!
 //! For the same events and settings it emits the same bytes as the reference unit in `rtit.unit`, fast enough to run
 //! inside an emulator. Each thread has a `TraceUnit` of its own.

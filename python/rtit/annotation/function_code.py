@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rtit.errors import InputError
+from rtit.image import function_of_cold_part
 from rtit.x86 import MAX_LENGTH, InstructionClass, decode
 
 if TYPE_CHECKING:
     from rtit.image.file_symbols import FileFunction, FileSymbols
     from rtit.profile.tables import Binary
-
-_COLD = ".cold"
-"""Follows the name of a function in the name of the part that GCC and LLVM move away from it."""
 
 
 class CodeInstruction(NamedTuple):
@@ -41,8 +39,7 @@ def function_ranges(symbols: FileSymbols, function: FileFunction) -> list[tuple[
     offsets = {function.offset}
     if len({each.offset for each in symbols.functions if each.name == function.name}) == 1:
         for each in symbols.functions:
-            whole, is_part, _ = each.name.partition(_COLD)
-            if is_part and whole == function.name:
+            if function_of_cold_part(each.name) == function.name:
                 offsets.add(each.offset)
     starts, ends, owners = symbols.owned_range_columns
     is_owned = np.isin(symbols.offsets[owners], np.array([*offsets], np.uint64))

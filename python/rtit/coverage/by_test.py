@@ -17,6 +17,7 @@ import numpy as np
 
 from rtit.coverage.source_coverage import source_files
 from rtit.errors import InputError, UsageError
+from rtit.image import function_of_cold_part
 from rtit.image.inlined_calls import FunctionIndex, InlinedCalls
 from rtit.text_escaping import format_json, read_json_file, similar_names_hint
 
@@ -100,8 +101,8 @@ def _function_names(code: FileCoverage) -> Iterator[str]:
 
     owners = FunctionIndex(code.symbols).find_functions(code.offset)
     for owner in np.unique(owners[owners >= 0]).tolist():
-        # what the compiler moved away from a function is part of it
-        yield demangle(code.symbols.name(owner).partition(".cold")[0])
+        name = code.symbols.name(owner)
+        yield demangle(function_of_cold_part(name) or name)
     inlined = InlinedCalls(code.symbols, code.offset)
     calls = {*np.unique(inlined.innermost).tolist()} - {-1}
     while calls:

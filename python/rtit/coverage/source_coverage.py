@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rtit.image import function_of_cold_part
 from rtit.image.inlined_calls import FunctionIndex, InlinedCalls
 from rtit.image.source_lines import TOO_MANY_LINES, LineRanges, address_windows, line_ranges
 from rtit.profile.tables import iterate_rows
@@ -283,12 +284,11 @@ def _copies_of_instructions(code: FileCoverage) -> Any:
     """
     symbols = code.symbols
     owners = FunctionIndex(symbols).find_functions(code.offset)
-    # what the compiler moved away from a function is part of it
     names = {owner: symbols.name(owner) for owner in np.unique(owners).tolist() if owner >= 0}
     by_name = {name: owner for owner, name in names.items()}
     for owner, name in names.items():
-        whole, is_part, _ = name.partition(".cold")
-        if is_part and whole in by_name:
+        whole = function_of_cold_part(name)
+        if whole in by_name:
             owners[owners == owner] = by_name[whole]
     inlined = InlinedCalls(symbols, code.offset).innermost
     # from 0 for instructions of no function

@@ -8,7 +8,12 @@ file is missing or changed) is left out and reported as a `Problem`.
 
 from __future__ import annotations
 
-from rtit.image.file_symbols import FileFunction, FileSymbols, is_named_by_address
+from rtit.image.file_symbols import (
+    FileFunction,
+    FileSymbols,
+    function_of_cold_part,
+    is_named_by_address,
+)
 from rtit.image.image import Image, MappingLookup
 from rtit.image.images import Images
 from rtit.image.kernel import (
@@ -50,6 +55,7 @@ __all__ = [
     "SymbolLocation",
     "Symbols",
     "UnusableFile",
+    "function_of_cold_part",
     "guest_kernel_pid",
     "guest_path",
     "guest_process_pid",

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from rtit._core import Column, ElfFile
 
 
+def function_of_cold_part(name: str) -> str | None:
+    """Return the function of which GCC or LLVM has moved away the part `name`, such as f for
+    f.cold; None for the name of a whole function.
+    """
+    whole, is_part, _ = name.partition(".cold")
+    return whole if is_part else None
+
+
 @dataclass(frozen=True, slots=True)
 class FileFunction:
     """A function: `offset` in the file and `size` in bytes, `address` as in the file.

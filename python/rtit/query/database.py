@@ -146,7 +146,7 @@ class Result:
         """Names of the columns."""
 
     def parts(self, rows: int = 1 << 12) -> Iterator[list[tuple[Any, ...]]]:
-        """Iterate over the rows, so many at a time. Raises errors of decoding."""
+        """Iterate over parts of at most `rows` rows. Raises what decoding raises."""
         with self._database._own_errors():
             while part := self._connection.fetchmany(rows):
                 yield part

@@ -214,7 +214,7 @@ def _function_names(
 
 
 def _encode_texts(fields: Sequence[Field], columns: Sequence[Any]) -> Columns:
-    """Return a batch whose columns of `LABELS_BY_BATCH` are given as texts."""
+    """Return a batch in which the texts of `LABELS_BY_BATCH` columns are numbers with labels."""
     encoded_fields: list[Field] = []
     encoded: list[Any] = []
     for (name, dtype, labels), column in zip(fields, columns, strict=True):

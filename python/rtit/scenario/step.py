@@ -99,9 +99,9 @@ class ScenarioStep:
 def _diff_lines(
     wanted: tuple[PacketLine, ...], found: tuple[PacketLine, ...]
 ) -> Iterable[tuple[str, int, int, int, int]]:
-    """Return the opcodes (as of SequenceMatcher) that turn the expected lines into the actual ones.
+    """Return the edits that turn expected lines into actual ones, as `SequenceMatcher` does.
 
-    Very long lists have one opcode from the first difference on.
+    Very long lists have one edit from the first difference on.
     """
     if len(wanted) * len(found) <= _MAX_COMPARED:
         return SequenceMatcher(None, wanted, found, autojunk=False).get_opcodes()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ROWS, _STREAMS = 10, 20
 _MAX_COUNTED = 10_000_000
-"""A table is decoded up to so many rows to be counted."""
+"""At most this number of rows of a table is decoded and counted."""
 _ADDRESSES = frozenset({"ip", "start", "last", "source", "target", "call_site", "entry"})
 """Columns that are shown in hexadecimal, in tables with addresses."""
 _GRAPH_WIDTH, _GRAPH_DEPTH, _GRAPH_SHARE = 960, 24, 0.002

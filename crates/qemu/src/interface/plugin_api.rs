@@ -128,7 +128,7 @@ impl PluginApi {
         on_exit: *const c_void,
     ) {
         let data = std::ptr::null_mut();
-        // SAFETY: called from qemu_plugin_install with its id, for a version whose callbacks have these signatures.
+        // SAFETY: `id` is that of this plugin, and callbacks have these signatures in all supported versions.
         unsafe {
             (self.on_translation)(id, on_translation, data);
             (self.on_exit)(id, on_exit, data);

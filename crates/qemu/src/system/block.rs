@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn instruction_cut_at_the_end_of_a_page_does_not_belong_to_the_block() {
-        // nop; call whose displacement is in the next page
+        // nop; a call that crosses the end of the page
         let block = block_at(0x1ffe, &[1, 1], &[0x90, 0xe8]);
         assert_eq!((block.instructions, block.next), (1, 0x1fff));
         let alone = block_at(0x1fff, &[5], &[0xe8, 0, 0, 0, 0]);

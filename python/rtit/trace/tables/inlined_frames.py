@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtit.image import KERNEL_START, has_file
+from rtit.image import KERNEL_START, function_of_cold_part, has_file
 from rtit.image.inlined_calls import FunctionIndex, InlinedCalls
 from rtit.text_escaping import escape_control_characters
 from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
@@ -252,8 +252,8 @@ class _FunctionsOfCode:
         """Return the function at each offset, as `FunctionIndex` does."""
         found = self._index.find_functions(offsets)
         for owner in np.unique(found[found >= 0]).tolist():
-            whole, is_part, _ = self._symbols.name(owner).partition(".cold")
-            named = self._symbols.find_by_name(whole) if is_part else []
+            whole = function_of_cold_part(self._symbols.name(owner))
+            named = [] if whole is None else self._symbols.find_by_name(whole)
             if named:
                 found[found == owner] = np.searchsorted(self._symbols.offsets, named[0].offset)
         return found
