@@ -106,7 +106,9 @@ $(READY): pyproject.toml
 # 800 MB, of which `make demo` needs nothing.
 $(DEV): $(READY)
 	$(BIN)/python -m pip install --quiet 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' \
-	  'ruff==0.17.*' 'mypy==2.4.*' 'shtab>=1.13'
+	  'ruff==0.17.*' 'mypy==2.4.*' 'shtab>=1.13' 'fsspec>=2024.6'
+	$(BIN)/python -m pip install --quiet --only-binary :all: 'aiohttp>=3.10' || \
+	  echo "no wheel of aiohttp: tests of recordings by http will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'unicorn>=2.1.4' || \
 	  echo "no wheel of unicorn: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'pyarrow>=22' || \

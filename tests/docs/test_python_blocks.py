@@ -36,6 +36,7 @@ WITHOUT = {
 
 
 OPTIONAL = [
+    ("fsspec", "fsspec"),
     ("unicorn", "unicorn"),
     ("rtit.query", "duckdb"),
     ("to_polars", "polars"),

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "rtit"
 
-IMPORTABLE_BY_ALL = ("errors", "text_escaping")
+IMPORTABLE_BY_ALL = ("errors", "remote_files", "text_escaping")
 """Parts that every part may import."""
 PYTHON_PARTS = {
     "generated_files": "",

@@ -149,7 +149,7 @@ def test_packing_standard_input_requires_an_output_name(folder: Path, tmp_path: 
 
     code, err = packed()
     assert code == 2
-    assert err.startswith("rtit pack: <stdin> has no file name: give -o FILE\n")
+    assert err.startswith("rtit pack: <stdin> is not a local file: give -o FILE\n")
     assert list(tmp_path.iterdir()) == []
     assert packed("-o", "out") == (0, "")
     assert zipfile.is_zipfile(tmp_path / "out")

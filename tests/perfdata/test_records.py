@@ -191,7 +191,7 @@ def test_aux_buffers_are_of_cpus_or_threads(tmp_path: Path) -> None:
         assert [p.aux_offset for p in queues[AuxBuffer(2, -1)]] == [0, 8]
         raw = (tmp_path / "perf.data").read_bytes()
         for piece_ in queues[AuxBuffer(2, -1)]:
-            assert raw[piece_.file_offset :][: piece_.size] == piece_.data
+            assert raw[piece_.file_offset :][: piece_.size] == bytes(piece_.data)
 
 
 @pytest.mark.parametrize(

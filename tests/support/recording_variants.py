@@ -43,7 +43,7 @@ def write_sampled_recording(
         ((queue, pieces),) = file.auxtrace_buffers().items()
         convert = file.time_conversion
         assert convert is not None
-        stream = b"".join(piece.data for piece in pieces)
+        stream = b"".join(piece.data[:] for piece in pieces)
         scan = file._scan
         headers: list[RecordHeader] = list(scan.iterate_headers())
         start, attrs = scan._start, file.header.attrs

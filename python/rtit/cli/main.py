@@ -25,6 +25,7 @@ from rtit.errors import (
     RtitError,
     UsageError,
 )
+from rtit.remote_files import is_url
 
 _GC_THRESHOLD = 100_000
 _OTHERS = ("help", "completion")
@@ -154,7 +155,7 @@ def _suggest_next_step(
     if isinstance(error, RecordError) and error.exit_code == _PROGRAM_NOT_FOUND:
         program = next(word for word in arguments.program if word != "--")
         return _similar_file(program, executable=True) if "/" in program else error.hint
-    if isinstance(error, MissingRecordingError):
+    if isinstance(error, MissingRecordingError) and not is_url(error.filename):
         return "make a recording first:  rtit record -- PROGRAM"
     if isinstance(error, NotPerfDataError) and "--raw" in parser.option_names():
         return "to read raw PT, use --raw"

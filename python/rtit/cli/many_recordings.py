@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rtit.cli import options, output
 from rtit.cli.progress import StatusLine, describe_recordings, show_progress
 from rtit.errors import RtitError
+from rtit.remote_files import display_name
 
 if TYPE_CHECKING:
     from rtit.image import Files
@@ -67,8 +68,8 @@ class ManyRecordings:
             if outcome.error is None:
                 yield outcome.result
             else:
-                reason = outcome.error
-                self.unreadable.append(reason if name in reason else f"{name}: {reason}")
+                reason, shown = outcome.error, display_name(name)
+                self.unreadable.append(reason if shown in reason else f"{shown}: {reason}")
         if len(self.unreadable) == len(names):
             for line in dict.fromkeys(self.unreadable):
                 output.print_error(self.command, f"missing: {line}")
@@ -82,12 +83,15 @@ class ManyRecordings:
         from rtit.profile.builder import build_profile
         from rtit.profile.many_profiles import SharedFiles, detach_files
 
-        def build(arguments: argparse.Namespace, matched: set[str]) -> tuple[str, Profile]:
+        def build(
+            arguments: argparse.Namespace, matched: set[str]
+        ) -> tuple[str | None, str, Profile]:
             with options.open_trace(arguments, matched) as trace:
                 streams = select(trace)
                 with progress_of_recording(self.command, arguments, streams):
                     found = build_profile(trace, streams)
-                return trace.path, detach_files(found) if self.processes > 1 else found
+                found = detach_files(found) if self.processes > 1 else found
+                return arguments.file, trace.path, found
 
         shared = SharedFiles()
         with ExitStack() as traces:
@@ -96,13 +100,13 @@ class ManyRecordings:
                 trace = options.open_trace(self._arguments_of(name), set())
                 return traces.enter_context(trace).images.files
 
-            for path, found in self.results(build):
+            for name, path, profile in self.results(build):
                 yield (
                     path,
                     (
-                        shared.attach(found, partial(open_files, path))
+                        shared.attach(profile, partial(open_files, name or path))
                         if self.processes > 1
-                        else found
+                        else profile
                     ),
                 )
                 traces.close()

@@ -192,6 +192,7 @@ def parse_count(text: str) -> int:
 
 
 _DEFAULT = "perf.data"
+_EXAMPLE_URL = "https://HOST/a.data"
 RARE = "the options for JIT code, kernels, virtual machines and raw PT"
 ONE_JOB = "1; the output is the same for any N"
 MANY_JOBS = "one for each CPU, at most 8; the result is the same for any N"
@@ -205,7 +206,8 @@ def add_file_argument(parser: argparse.ArgumentParser) -> None:
         "file",
         nargs="?",
         metavar="FILE",
-        help=f"Recording to read; - for standard input (default: {_DEFAULT})",
+        help=f"Recording to read: a file, or a URL such as {_EXAMPLE_URL}; - for standard input "
+        f"(default: {_DEFAULT})",
     )
     group.add_argument(
         "-i",
@@ -376,7 +378,8 @@ def add_files_argument(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="FILE",
         help="Recordings to read, whose results are added up: files, folders with recordings below "
-        f"them, or patterns such as 'ci/*.data'; - for standard input (default: {_DEFAULT})",
+        f"them, patterns such as 'ci/*.data', or URLs such as {_EXAMPLE_URL}; - for standard input "
+        f"(default: {_DEFAULT})",
     )
     group.add_argument(
         "-i",

@@ -40,7 +40,13 @@ def print_styled_line(spans: Iterable[tuple[str, str]]) -> None:
 
 
 def print_error(command: str, text: str, next_step: str = "") -> None:
-    """Print `rtit COMMAND: text` to standard error, and the next step, if any, indented below."""
+    """Print `rtit COMMAND: text` to standard error, and the next step, if any, indented below.
+
+    URLs in the text are printed without passwords and tokens.
+    """
+    from rtit.remote_files import without_credentials
+
+    text = without_credentials(text)
     name = f"rtit {command}" if command else "rtit"
     print_line(f"{name}: {text}", to=sys.stderr)
     for line in next_step.splitlines():

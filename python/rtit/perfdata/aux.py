@@ -13,7 +13,7 @@ import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import PerfDataError
 from rtit.perfdata import records
@@ -24,6 +24,9 @@ from rtit.perfdata.file_scan import PageReleaser
 from rtit.perfdata.recording_files import RecordingFile
 from rtit.perfdata.records import Cursor, IdIndex, decode_text
 from rtit.perfdata.samples import RecordDecoder, SampleLayouts, aux_data
+
+if TYPE_CHECKING:
+    from rtit.perfdata.sparse_copy import LoadedOnUse
 
 INTEL_PT = 1
 """AUXTRACE_INFO.kind of Intel PT."""
@@ -118,10 +121,11 @@ class AuxBuffer(NamedTuple):
 class AuxChunk:
     """A contiguous part of a buffer's trace: the data of one AUXTRACE record or one sample.
 
-    `data` is a view of the file, at `file_offset` of file `file_index` of the recording. It is at
-    `aux_offset` bytes of the buffer's stream. Chunks follow each other in the stream, except that
-    each can end with up to 7 bytes of padding (PAD packets, which are 0), and that snapshots can
-    overlap. `reference` is the TSC when the chunk was written.
+    `data` is a view of the file, at `file_offset` of file `file_index` of the recording; slices of
+    it are views also if the file is remote. It is at `aux_offset` bytes of the buffer's stream.
+    Chunks follow each other in the stream, except that each can end with up to 7 bytes of padding
+    (PAD packets, which are 0), and that snapshots can overlap. `reference` is the TSC when the
+    chunk was written.
     """
 
     file_offset: int
@@ -130,7 +134,7 @@ class AuxChunk:
     idx: int
     tid: int
     cpu: int
-    data: memoryview
+    data: memoryview | LoadedOnUse
     file_index: int = 0
 
     @property
@@ -197,7 +201,7 @@ def read_auxtrace_chunks(
                     idx=record.idx,
                     tid=record.tid,
                     cpu=record.cpu,
-                    data=file.view[start : start + record.length],
+                    data=file.aux_data(start, start + record.length),
                     file_index=file_index,
                 ),
             )

@@ -105,6 +105,8 @@ class FileHeader:
         return cls(attrs, entry_size, FileSection(data_offset, data_size), features)
 
 
+MAX_RECORD_SIZE = (1 << 16) - 1
+"""Without the data after an AUXTRACE record."""
 _AUXTRACE = records.Auxtrace.layout.number
 _TRACING_DATA = records.TracingData.layout.number
 _FEATURE = records.HeaderFeature.layout.number

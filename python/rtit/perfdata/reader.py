@@ -11,10 +11,10 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property
-from typing import BinaryIO, Self, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar
 
 from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import aux, records
@@ -32,6 +32,7 @@ from rtit.perfdata.features import (
     unpack_wall_clock,
 )
 from rtit.perfdata.file_scan import (
+    MAX_RECORD_SIZE,
     SECTION_ENTRY,
     FileHeader,
     PageReleaser,
@@ -49,6 +50,10 @@ from rtit.perfdata.recording_files import (
 from rtit.perfdata.records import RECORD_HEADER, BuildId, Cursor, Record, bpf_code
 from rtit.perfdata.samples import RecordDecoder, SampleLayouts
 
+if TYPE_CHECKING:
+    from rtit.perfdata.sparse_copy import SparseCopy
+    from rtit.remote_files import RemoteFile
+
 _HEADER_ATTR = records.HeaderAttr.layout.number
 _U64 = struct.Struct("<Q")
 _BLOCK_SIZE = 1 << 20
@@ -65,9 +70,9 @@ _Indexed = TypeVar("_Indexed", bound=Record)
 class PerfData:
     """A perf.data file: a file, a pipe, or a directory of `perf record --threads`.
 
-    `path` is a path or a binary file open for reading; `name` is used for it in messages.
-    Compressed records (`perf record -z`) are decompressed. If a file was cut or its recorder was
-    killed, its complete records are read, and `incomplete` gives the reason.
+    `path` is a path, a URL (`rtit.remote_files`) or a binary file open for reading; `name` is used
+    for it in messages. Compressed records (`perf record -z`) are decompressed. If a file was cut or
+    its recorder was killed, its complete records are read, and `incomplete` gives the reason.
 
     `events` are the attrs with their ids and names. `info` is the AUXTRACE_INFO record, None
     without AUX data. `modified` is the time of the last change, in seconds since 1970.
@@ -77,7 +82,7 @@ class PerfData:
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO, *, name: str | None = None) -> None:
-        self.path, self._map, self.modified, self._folder = map_recording(path)
+        self.path, self._map, self.modified, self._folder, self._copy = map_recording(path)
         self.path = name or self.path
         self._file = memoryview(self._map)
         self._files: list[RecordingFile] = []
@@ -85,9 +90,10 @@ class PerfData:
         self._dropped_bytes: dict[str, int] = {}
         try:
             self.header = FileHeader.decode(self._file, self.path)
-            self._scan = RecordScan(self._file, self.header, self.path, self.page_releaser)
+            self._load_all_but_records()
+            self._scan = RecordScan(self._file, self.header, self.path, self._record_loader)
             self._files = [
-                RecordingFile(self._map, self._file, self._scan),
+                RecordingFile(self._map, self._file, self._scan, self._copy),
                 *self._record_files_after_first(),
             ]
             self._feature_ranges = {**self._scan.features, **self._read_feature_table()}
@@ -105,11 +111,18 @@ class PerfData:
         """The directory of the recording; None if it is a file."""
         return self._folder
 
+    @property
+    def remote(self) -> RemoteFile | None:
+        """The file if it is read by URL; None if it is local."""
+        return self._copy.remote if self._copy is not None else None
+
     def blocks(self) -> Iterator[memoryview]:
         """All bytes of the file with the header, in blocks. A block is valid until the next one."""
         releaser = self.page_releaser()
         for start in range(0, len(self._file), _BLOCK_SIZE):
             releaser.advance_to(start)
+            if self._copy is not None:
+                self._copy.load(start, start + _BLOCK_SIZE)
             yield self._file[start : start + _BLOCK_SIZE]
 
     @property
@@ -136,20 +149,14 @@ class PerfData:
 
     def page_releaser(self, file_index: int = 0) -> PageReleaser:
         """Return a releaser for a caller that reads a file (`AuxChunk.file_index`) sequentially."""
-        mapped = self._files[file_index].map if file_index else self._map
-
-        def release(start: int, end: int) -> None:
-            start -= start % mmap.PAGESIZE
-            if start < len(mapped):
-                mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
-
+        release = partial(_release_pages, self._files[file_index].map if file_index else self._map)
         return PageReleaser(release, self.check_not_truncated)
 
     def check_not_truncated(self) -> None:
         """Raise PerfDataError if a file of the recording has become shorter."""
         check_not_truncated(self._map, len(self._file), self.path)
-        for mapped, view, _ in self._files[1:]:
-            check_not_truncated(mapped, len(view), self.path)
+        for file in self._files[1:]:
+            check_not_truncated(file.map, len(file.view), self.path)
 
     def release_pages(self) -> None:
         """Release all pages of the recording; they are read again when they are needed."""
@@ -401,6 +408,20 @@ class PerfData:
         for header in self._scan.indexed[cls.layout.number]:
             yield self._decoder.decode_as(cls, header)
 
+    def _record_loader(self) -> PageReleaser:
+        if self._copy is None:
+            return self.page_releaser()
+        release = partial(_release_pages, self._map)
+        return _RecordLoader(self._copy, release, self.check_not_truncated)
+
+    def _load_all_but_records(self) -> None:
+        """Load the parts of a remote file that are not loaded as records."""
+        if self._copy is not None:
+            records_section = self.header.data
+            self._copy.load(0, records_section.offset)
+            if records_section.size:
+                self._copy.load(records_section.end, len(self._file))
+
     def _record_files_after_first(self) -> Iterator[RecordingFile]:
         found = [RecordingFile(self._map, self._file, self._scan)]
         if self._folder is not None:
@@ -501,6 +522,29 @@ class PerfData:
     def _feature_string(self, number: Feature) -> str | None:
         at = self._feature_cursor(number)
         return at.read_string() if at else None
+
+
+def _release_pages(mapped: mmap.mmap, start: int, end: int) -> None:
+    start -= start % mmap.PAGESIZE
+    if start < len(mapped):
+        mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+
+class _RecordLoader(PageReleaser):
+    """Loads the records of a remote file while they are read."""
+
+    def __init__(
+        self,
+        copy: SparseCopy,
+        release: Callable[[int, int], None],
+        check: Callable[[], None],
+    ) -> None:
+        super().__init__(release, check)
+        self._copy = copy
+
+    def advance_to(self, offset: int) -> None:
+        self._copy.load(offset, offset + MAX_RECORD_SIZE)
+        super().advance_to(offset)
 
 
 def _unpack_u64_words(data: memoryview) -> tuple[int, ...]:

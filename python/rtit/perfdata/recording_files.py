@@ -2,7 +2,7 @@
 
 `map_recording` maps the file that a caller names. perf's records refer to each other by position,
 so a pipe is first copied to an unnamed temporary file, and a directory (`perf record --threads`)
-stands for the file `data` in it, which has the header.
+stands for the file `data` in it, which has the header. A remote file is mapped as a `SparseCopy`.
 
 A recording can have more `RecordingFile`s, which have records but no header: the files `data.0`,
 `data.1` and so on of a directory, and the decompressed content of COMPRESSED records
@@ -21,11 +21,12 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from rtit.errors import MissingRecordingError, NotPerfDataError, PerfDataError, UnsupportedError
 from rtit.perfdata import records
 from rtit.perfdata.file_scan import (
+    FILE_HEADER,
     MAGICS,
     FileHeader,
     FileSection,
@@ -36,6 +37,10 @@ from rtit.perfdata.file_scan import (
 )
 from rtit.perfdata.records import RECORD_HEADER
 from rtit.perfdata.samples import RecordDecoder, SampleLayouts
+from rtit.remote_files import RemoteFile, open_if_url
+
+if TYPE_CHECKING:
+    from rtit.perfdata.sparse_copy import LoadedOnUse, SparseCopy
 
 _MAIN = "data"
 """The file with the header in a directory."""
@@ -54,6 +59,16 @@ class RecordingFile(NamedTuple):
     map: mmap.mmap
     view: memoryview
     scan: RecordScan
+    copy: SparseCopy | None = None
+    """Loads the parts of a remote file; None if the file is local."""
+
+    def aux_data(self, start: int, end: int) -> memoryview | LoadedOnUse:
+        """Return a range of AUX data without reading it."""
+        if self.copy is None:
+            return self.view[start:end]
+        from rtit.perfdata.sparse_copy import LoadedOnUse
+
+        return LoadedOnUse(self.copy, start, end)
 
     def records(self, layouts: SampleLayouts, source: str) -> Iterator[records.Record]:
         """Yield all records except those that contain compressed ones."""
@@ -156,14 +171,19 @@ class MappedFile(NamedTuple):
     """Time of the last change, in seconds since 1970; of a pipe the time when its end was read."""
     folder: str | None = None
     """The directory that contains the file, if the caller named that."""
+    copy: SparseCopy | None = None
+    """Loads the parts of a remote file; None if the file is local."""
 
 
 def map_recording(source: str | os.PathLike[str] | BinaryIO) -> MappedFile:
-    """Map a file, given by its path or open for reading in binary, from its position on.
+    """Map a file, given by path or URL, or open for reading in binary, from its position on.
 
     Raises PerfDataError if it is empty, cannot be read, or is a pipe without the magic of
     perf.data; UnsupportedError for devices, and for directories that are not a recording.
     """
+    source = open_if_url(source)
+    if isinstance(source, RemoteFile):
+        return _map_remote_file(source)
     if not isinstance(source, str | os.PathLike):
         return _map_input_file(source, _name_of_input(source))
     path = os.fspath(source)
@@ -204,6 +224,16 @@ def _map_input_file(file: BinaryIO, name: str) -> MappedFile:
         size = _copy_perf_file(file, copy, name)
         mapped = mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
     return MappedFile(name, mapped, time.time())
+
+
+def _map_remote_file(file: RemoteFile) -> MappedFile:
+    from rtit.perfdata.sparse_copy import SparseCopy
+
+    if not file.size:
+        raise PerfDataError("the file is empty", source=file.name, offset=0)
+    copy = SparseCopy(file)
+    copy.load(0, FILE_HEADER.size)
+    return MappedFile(file.name, copy.map, file.modified, copy=copy)
 
 
 def _copy_perf_file(file: BinaryIO, copy: BinaryIO, name: str) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rtit.errors import InputError, MissingRecordingError, PerfDataError, RtitError
+from rtit.remote_files import display_name, find_remote_recordings, is_url, local_path
 from rtit.trace.trace import Trace
 
 _MAGIC = b"PERFILE2"
@@ -18,16 +19,21 @@ _MAIN_FILE = "data"
 
 
 def find_recordings(names: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Return the paths of the recordings that `names` stand for: files, folders and patterns.
+    """Return the names of the recordings that `names` stand for: files, folders and patterns.
 
     A folder stands for all recordings below it, in the order of their paths: files that begin as
     perf.data files, and those with a name that ends in .data or .rtit.zip. A pattern has `*`, `?`,
-    `[...]` or `**`, as for `glob.glob`. Raises MissingRecordingError for a name without a file, and
-    PerfDataError for a folder without recordings.
+    `[...]` or `**`, as for `glob.glob`. Any of them can be a URL, which stands for URLs. Raises
+    MissingRecordingError for a name without a file, and PerfDataError for a folder without
+    recordings.
     """
     found: list[str] = []
     for each in names:
-        name, path = os.fspath(each), Path(each)
+        if is_url(each):
+            found += find_remote_recordings(os.fspath(each))
+            continue
+        name = local_path(os.fspath(each))
+        path = Path(name)
         if name != "-" and not os.path.lexists(name):
             matching = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - also of absolute paths
             if not matching:
@@ -73,14 +79,16 @@ def open_many(
 ) -> Iterator[tuple[str, Trace | RtitError]]:
     """Iterate over recordings: the path of each, and its `Trace`, or the error if it has none.
 
-    `names` are files, folders and patterns, as for `rtit coverage`; `options` are those of `Trace`.
-    A trace is closed when the next one is opened. Raises MissingRecordingError for a name without a
-    file, PerfDataError for a folder without recordings, and UsageError for wrong options.
+    `names` are files, folders, patterns and URLs, as for `rtit coverage`. The path of a recording
+    at a URL is the URL without password and token. `options` are those of `Trace`. A trace is
+    closed when the next one is opened. Raises MissingRecordingError for a name without a file,
+    PerfDataError for a folder without recordings, and UsageError for wrong options.
     """
-    for path in find_recordings([names] if isinstance(names, str | os.PathLike) else names):
+    for name in find_recordings([names] if isinstance(names, str | os.PathLike) else names):
         trace: Trace | RtitError
+        path = display_name(name)
         try:
-            trace = Trace(path, **options)
+            trace = Trace(name, **options)
         except InputError as error:
             yield path, error
             continue

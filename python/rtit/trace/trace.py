@@ -20,6 +20,7 @@ from rtit.image import Images, KernelFiles, Mapping, Problem
 from rtit.image.kernel.kernel_files import find_guest_kernels
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
+from rtit.remote_files import open_if_url
 from rtit.sideband import Process, ProcessExit
 from rtit.trace.notebook_display import NotebookDisplay
 from rtit.trace.recording.decoder_settings import NO_SCALING, Cpu, Settings, check_settings
@@ -50,8 +51,9 @@ class Trace(NotebookDisplay):
 
     Parameters:
 
-    * `path`: a path; a file open for reading in binary; a pipe, which is copied to an unnamed
-      file; or a pack (`rtit pack`), whose files stand for the recorded ones.
+    * `path`: a path; a URL such as https://, which is read by range and needs the extra
+      `rtit[remote]`; a file open for reading in binary; or a pipe, which is copied to an unnamed
+      file. The files in a pack (`rtit pack`) stand for the recorded ones.
     * `symfs`: a folder with the recorded files under their recorded paths. `path_map`: other paths
       of single files or folders.
     * `build_id_cache`: a folder like perf's ~/.debug, where files that are missing or have changed
@@ -113,6 +115,7 @@ class Trace(NotebookDisplay):
             from rtit.image.debuginfod import Debuginfod
 
             servers = Debuginfod.from_environment()
+        path = open_if_url(path)
         pack = open_pack(path)
         self._file = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
         options = RecordingOptions(

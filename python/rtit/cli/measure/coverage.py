@@ -13,6 +13,7 @@ from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.many_recordings import ManyRecordings
 from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
+from rtit.remote_files import display_name
 from rtit.text_escaping import escape_control_characters, format_json
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def _gather_tests(arguments: argparse.Namespace) -> list[CoverageOfTest]:
         tests += map(read_coverage_of_test, stored)
         if not stored:
             decodes = True
-            tests.append(coverage_of_test(name, _gather_coverage(arguments, [name], matched)))
+            covered = _gather_coverage(arguments, [name], matched)
+            tests.append(coverage_of_test(display_name(name), covered))
     if decodes:
         options.check_path_map(arguments, matched)
     return tests

@@ -18,6 +18,7 @@ from rtit.cli.many_recordings import ManyRecordings, progress_of_recording
 from rtit.cli.parser import CommandParser
 from rtit.errors import InputError, UsageError
 from rtit.profile.stat import PARTS_OF_COUNTS, Region, Stat, StoredBaseline, function_label
+from rtit.remote_files import display_name
 from rtit.text_escaping import escape_control_characters, format_json, read_json_file
 
 if TYPE_CHECKING:
@@ -396,7 +397,8 @@ def _format_counts(
         yield from markdown_lines(found, baseline, arguments.top, verdict)
         return
     if arguments.format == "github-benchmark":
-        name = shlex.join(arguments.program or arguments.files or [arguments.file or ""])
+        recordings = map(display_name, arguments.files or [arguments.file or ""])
+        name = shlex.join(arguments.program or recordings)
         if arguments.region is not None:
             name = f"{name}: {arguments.region}" if name else str(arguments.region)
         yield from format_json(github_benchmark(found, name), indent=2).split("\n")
@@ -511,13 +513,13 @@ def _append_to_history(arguments: argparse.Namespace, found: Stat, *, is_complet
     from rtit.counting.process_labels import process_label
     from rtit.profile.history import append_run
 
-    recording = " ".join(arguments.files) or str(arguments.file or "perf.data")
+    names = map(display_name, arguments.files or [arguments.file or "perf.data"])
     if arguments.per != "process":
         found = replace(found, processes=Counter())
     append_run(
         arguments.history,
         found,
-        process_label(arguments.program) if arguments.program else recording,
+        process_label(arguments.program) if arguments.program else " ".join(names),
         str(arguments.region or ""),
         arguments.labels,
     )

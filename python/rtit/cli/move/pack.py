@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("-o -: a pack cannot go to standard output; give a file name")
     with options.open_trace(arguments) as trace:
         if arguments.output is None and not Path(trace.path).exists():
-            raise UsageError(f"{trace.path} has no file name: give -o FILE")
+            raise UsageError(f"{trace.path} is not a local file: give -o FILE")
         gaps = IncompleteReport("pack", trace)
         path = arguments.output or f"{trace.path.rstrip('/')}.rtit.zip"
         with output.atomic_file(path, private=True) as file:

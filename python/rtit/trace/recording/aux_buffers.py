@@ -246,7 +246,7 @@ def align_snapshots(pieces: list[AuxChunk]) -> list[AuxChunk]:
     for piece in sorted(pieces, key=lambda each: each.reference):
         if found:
             last = found[-1]
-            shared = count_overlapping_bytes(last.data, piece.data)
+            shared = count_overlapping_bytes(last.data[:], piece.data[:])
             start = last.aux_offset + last.size - shared if shared else end + 1
             found.append(replace(piece, aux_offset=start))
         else:

@@ -8,11 +8,15 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from rtit.remote_files import RemoteFile
+
 if TYPE_CHECKING:
     from rtit.trace.recording.packs import OpenPack
 
 
 _MAGIC = b"PK\x03\x04"
+_READ_AHEAD = 1 << 20
+"""Bytes that one request for a remote pack reads."""
 
 
 def open_pack(source: str | os.PathLike[str] | BinaryIO) -> OpenPack | None:
@@ -20,6 +24,12 @@ def open_pack(source: str | os.PathLike[str] | BinaryIO) -> OpenPack | None:
 
     Raises InputError for a pack that cannot be read.
     """
+    if isinstance(source, RemoteFile):
+        if source.read_range(0, min(len(_MAGIC), source.size)) != _MAGIC:
+            return None
+        from rtit.trace.recording.packs import OpenPack
+
+        return OpenPack(io.BufferedReader(source, _READ_AHEAD), source.name)
     if not isinstance(source, str | os.PathLike):
         name = getattr(source, "name", None)
         return _open_if_pack(source, name if isinstance(name, str) else "a pack")

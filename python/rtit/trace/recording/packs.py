@@ -268,7 +268,7 @@ class _BoundedFile(io.RawIOBase):
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.total_size = os.fstat(file.fileno()).st_size
+        self.total_size = file.seek(0, os.SEEK_END)
 
     def seekable(self) -> bool:
         return True

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod
     from rtit.image.guest_processes import GuestProcess
     from rtit.trace.recording.packs import OpenPack
+    from rtit.trace.recording.remote_side_files import RemoteSideFiles
     from rtit.trace.threads.schedule import ThreadScope
 
 
@@ -163,9 +164,10 @@ class PerfRecording:
         kernel = None
         if event is not None and not event.attr.flags & AttrFlag.EXCLUDE_KERNEL:
             kernel = options.kernel.with_recorded_copies(self.data.folder)
-            kallsyms = kallsyms_path(os.fspath(self.data.path))
-            if "system" in self.data.facts and Path(kallsyms).is_file():
-                kernel = kernel.with_fallback(KernelFiles(kallsyms=kallsyms))
+            if "system" in self.data.facts and (kallsyms := self._find_kallsyms()) is not None:
+                kernel = kernel.with_fallback(
+                    KernelFiles(kallsyms=kallsyms, owner=self._remote_side_files)
+                )
         images = Images(
             size=self.data.size,
             reserved=LIMITS.aux_index_size(self.buffers),
@@ -189,6 +191,21 @@ class PerfRecording:
             message = f"{beyond:,} bytes are of buffers beyond {len(self.buffers):,}"
             images.add_problem(Problem("unreadable", "AUX data", message, beyond))
         return images, threads
+
+    @cached_property
+    def _remote_side_files(self) -> RemoteSideFiles | None:
+        """Copies of the files beside the recording; None if it is local."""
+        if self.data.remote is None:
+            return None
+        from rtit.trace.recording.remote_side_files import RemoteSideFiles
+
+        return RemoteSideFiles(self.data.remote)
+
+    def _find_kallsyms(self) -> str | None:
+        if self._remote_side_files is not None:
+            return self._remote_side_files.copy_kallsyms()
+        path = kallsyms_path(os.fspath(self.data.path))
+        return path if Path(path).is_file() else None
 
     def _build_ids(self) -> dict[str, bytes]:
         guest_build_ids = {
@@ -227,6 +244,8 @@ class PerfRecording:
         folders = self.options.jit
         if folders is None and self._pack is not None:
             return self._pack.jit
+        if folders is None and self._remote_side_files is not None:
+            return self._remote_side_files.copy_jit_files()
         if folders is None:
             path = Path(self.data.path)
             can_list = path.parent.is_dir() and os.access(path.parent, os.R_OK)
