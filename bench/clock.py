@@ -7,9 +7,12 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def own_cpu(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -19,10 +22,24 @@ def own_cpu(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - begin, result
 
 
-def process_cpu(command: Sequence[str | Path], environment: dict[str, str] | None = None) -> float:
-    """Return the CPU seconds (user and system) of a process and its children. Raises RuntimeError
-    if it cannot start or fails.
+@dataclass(frozen=True)
+class ProcessUsage:
+    """What a process and its children took: CPU seconds (user and system), wall seconds, and page
+    faults without disk access.
     """
+
+    cpu: float
+    wall: float
+    page_faults: int
+
+
+def process_usage(
+    command: Sequence[str | Path],
+    environment: dict[str, str] | None = None,
+    accepted_statuses: Sequence[int] = (0,),
+) -> ProcessUsage:
+    """Run a process without its output. Raises RuntimeError if it cannot start or fails."""
+    begin = time.perf_counter()
     with subprocess.Popen(
         list(command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
     ) as process:
@@ -30,10 +47,25 @@ def process_cpu(command: Sequence[str | Path], environment: dict[str, str] | Non
         error = process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
+    wall = time.perf_counter() - begin
+    if process.returncode not in accepted_statuses:
         text = error.decode(errors="replace").strip()
         raise RuntimeError(f"{command[0]}: status {process.returncode}: {text}")
-    return usage.ru_utime + usage.ru_stime
+    return ProcessUsage(usage.ru_utime + usage.ru_stime, wall, usage.ru_minflt)
+
+
+def process_cpu(command: Sequence[str | Path], environment: dict[str, str] | None = None) -> float:
+    """Return the CPU seconds of `process_usage`."""
+    return process_usage(command, environment).cpu
+
+
+def alternate(rounds: int, measures: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
+    """Return the results of each function, called once in each round."""
+    results: dict[str, list[T]] = {name: [] for name in measures}
+    for _ in range(rounds):
+        for name, measure in measures.items():
+            results[name].append(measure())
+    return results
 
 
 def median_of(repetitions: int, measure: Callable[[], float]) -> float:
@@ -43,6 +75,15 @@ def median_of(repetitions: int, measure: Callable[[], float]) -> float:
 def load() -> float:
     """Return the load average of the last minute."""
     return os.getloadavg()[0]
+
+
+def conditions(load_before: float) -> str:
+    """Return the machine and its load as a sentence, for the head of a page of results."""
+    found = machine()
+    return (
+        f"{found['cpu']}, {found['cores']} cores, Linux {found['kernel']}, Python "
+        f"{found['python']}; load {load_before:.1f} at the beginning, {load():.1f} at the end."
+    )
 
 
 def machine() -> dict[str, Any]:

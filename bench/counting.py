@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import statistics
@@ -38,13 +39,17 @@ def measure_counting(folder: Path, repetitions: int) -> list[dict[str, Any]]:
     }
     rows = []
     for what, command in recording.installed_programs(folder).items():
-        measured: dict[str, list[float]] = {name: [] for name in commands}
-        for _ in range(repetitions):
-            for name, before in commands.items():
-                if before is not None:
-                    measured[name].append(clock.process_cpu([*before, *command]))
+        measured = clock.alternate(
+            repetitions,
+            {
+                name: functools.partial(clock.process_cpu, [*before, *command])
+                for name, before in commands.items()
+                if before is not None
+            },
+        )
         medians = {
-            name: statistics.median(all_) if all_ else None for name, all_ in measured.items()
+            name: statistics.median(measured[name]) if name in measured else None
+            for name in commands
         }
         ran = rtit.stat([os.fspath(word) for word in command]).stat.counts["instructions"]
         rows.append({"what": what, "instructions": ran, **medians})

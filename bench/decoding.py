@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import tempfile
@@ -56,10 +57,9 @@ def measure_decoding(
             "counts, walked": lambda: flow(walk=True).count(),
         }
         instructions = int(flow().count()["instructions"])
-        seconds: dict[str, list[float]] = {name: [] for name in decoders}
-        for _ in range(repetitions):
-            for name, way in decoders.items():
-                seconds[name].append(clock.own_cpu(way)[0])
+        seconds = clock.alternate(
+            repetitions, {name: functools.partial(own_cpu, way) for name, way in decoders.items()}
+        )
         rows = [
             row(f"rtit, {name}", statistics.median(each), instructions, len(long))
             for name, each in seconds.items()
@@ -76,6 +76,10 @@ def measure_decoding(
         "instructions": instructions,
         "rows": rows,
     }
+
+
+def own_cpu(work: Callable[[], object]) -> float:
+    return clock.own_cpu(work)[0]
 
 
 def listed(flow: _core.StreamDecoder, space: _core.Space) -> Callable[[int], object]:

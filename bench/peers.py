@@ -1,7 +1,7 @@
 """Comparison with other decoders of PT to a fuzzer's bitmap: iptr and ptcov, from crates.io.
 
 `PYTHONPATH=python:bench:tests .venv/bin/python bench/peers.py` builds bench/peers (with the
-network, once), records `ls -l` and the five programs of workloads.py without RET compression,
+network, once), records `ls -l` and the programs of workloads.py without RET compression,
 which iptr does not know, and measures traces of several lengths. Prints tables of CPU times, and
 leaves them in bench/results.
 """
@@ -9,7 +9,6 @@ leaves them in bench/results.
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ import replicate
 import report
 import short
 import workloads
+from differential.oracles import raw
 
 CRATE = Path(__file__).resolve().parent / "peers"
 RESULTS = CRATE.parent / "results"
@@ -32,41 +32,39 @@ AGAIN = 8
 """Minimum number of runs in the mean "again": one for each `PER_RUN` bytes."""
 PER_RUN = 2 << 20
 DECODERS = "rtit,iptr,ptcov"
+EVENT = "intel_pt/noretcomp/u"
 
 
-def record_stream(folder: Path, command: Sequence[str | Path]) -> tuple[bytes, list[str]]:
-    """Return a program's stream from its first PSB on, and its code as FILE@ADDRESS.
+def program_path() -> Path:
+    """Build the program in bench/peers, and return its path. Raises CalledProcessError."""
+    manifest = str(CRATE / "Cargo.toml")
+    subprocess.run(
+        ["cargo", "build", "--release", "--quiet", "--manifest-path", manifest], check=True
+    )
+    return CRATE / "target" / "release" / "peers"
 
-    Raises CalledProcessError if the program cannot be recorded.
-    """
-    import rtit
 
-    folder.mkdir()
-    recording = folder / "perf.data"
-    record = ["record", "-q", "-e", "intel_pt/noretcomp/u", "--max-size", str(3 * SIZES[-1])]
-    record += ["-o", str(recording), "--"]
-    run = [sys.executable, "-m", "rtit", *record, *command]
-    subprocess.run(run, stdout=subprocess.DEVNULL, check=True)
-    code = []
-    with rtit.Trace(recording) as trace:
-        stream = max(trace.streams, key=lambda each: each.size)
-        data = replicate.from_psb(stream.read())
-        image = trace.images.image(stream.tid)
-        for number, mapping in enumerate(image.mappings):
-            part = folder / f"code{number}"
-            part.write_bytes(image.read(mapping.start, mapping.end - mapping.start))
-            code.append(f"{part}@{mapping.start:x}")
-    return data, code
+def command_line(
+    decoders: str,
+    trace: Path,
+    other: Path,
+    rounds: int,
+    runs_again: int,
+    sections: Sequence[raw.Section],
+) -> list[str | Path]:
+    """Return the command that decodes `trace` and then `other` with each of the decoders."""
+    code = [f"{section.path}@{section.address:x}" for section in sections]
+    numbers = [str(rounds), str(runs_again)]
+    return [program_path(), decoders, trace, other, *numbers, *code]
 
 
 def measure_decoders(
-    folder: Path, data: bytes, other: bytes | None, code: list[str]
+    folder: Path, data: bytes, other: bytes | None, sections: Sequence[raw.Section]
 ) -> list[list[str]]:
     """Return rows: bytes of the trace, decoder, microseconds of the first run, of later runs and of
     the other trace, MB/s of later runs; or the reason of a failure. Raises CalledProcessError if a
     program fails.
     """
-    build = ["cargo", "run", "--release", "--quiet", "--manifest-path", str(CRATE / "Cargo.toml")]
     trace, second = folder / "trace", folder / "other"
     rows = []
     for size in SIZES:
@@ -75,8 +73,7 @@ def measure_decoders(
         follows = data[begin:] if begin >= 0 else data
         second.write_bytes(short.whole_packets(follows if other is None else other, size))
         again = max(AGAIN, PER_RUN // size)
-        numbers = [str(REPETITIONS), str(again)]
-        command = [*build, "--", DECODERS, str(trace), str(second), *numbers, *code]
+        command = command_line(DECODERS, trace, second, REPETITIONS, again, sections)
         found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         rows += [row(trace.stat().st_size, line) for line in found.stdout.splitlines()]
     return rows
@@ -99,16 +96,18 @@ def measure_all_programs(folder: Path) -> list[str]:
     commands: dict[str, Sequence[str | Path]] = {LS: ["ls", "-l", "/usr/bin"]}
     commands |= workloads.installed_programs(folder)
     lines = []
-    for number, (name, command) in enumerate(commands.items()):
-        place = folder / str(number)
-        data, code = record_stream(place, command)
-        other = record_stream(folder / "other", OTHER)[0] if name == LS else None
+    size = int(1.5 * SIZES[-1])
+    for name, command in commands.items():
+        other = None
+        if name == LS:
+            other = workloads.record_stream_part(folder, OTHER, EVENT, size).pt
+        piece = workloads.record_stream_part(folder, command, EVENT, size)
         head = ["bytes", "decoder", "first, us", "again, us", "another, us", "again, MB/s"]
         lines += [
             "",
             f"## {name}",
             "",
-            *report.table(head, measure_decoders(place, data, other, code)),
+            *report.table(head, measure_decoders(folder, piece.pt, other, piece.sections)),
         ]
     return lines
 
@@ -119,14 +118,12 @@ def main() -> None:
         load = clock.load()
         tables = measure_all_programs(Path(folder))
     today = f"{datetime.now(UTC):%Y-%m-%d}"
-    machine = clock.machine()
     lines = [
         f"# Bitmaps of short traces, {today}",
         "",
-        f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; load "
-        f"{load:.1f} at the beginning, {clock.load():.1f} at the end. CPU time, medians "
-        f"of {REPETITIONS}, and the quartiles; decoders run alternately. The beginnings of what "
-        "programs do under QEMU, without RET compression and with MTCs, into a bitmap of 64 KB. "
+        f"{clock.conditions(load)} CPU time, medians of {REPETITIONS}, and the "
+        "quartiles; decoders run alternately. The beginnings of what programs do under "
+        "QEMU, without RET compression and with MTCs, into a bitmap of 64 KB. "
         f"First: a new decoder; again: the mean of the next {AGAIN} runs or more of that decoder; "
         f"another: that decoder's first run of `{' '.join(OTHER)}`, or of what follows the trace.",
         "",

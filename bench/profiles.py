@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import statistics
 import sys
@@ -66,17 +67,19 @@ def measure_profiles(program: Path, folder: Path, repetitions: int) -> dict[str,
             _perf("script", "-i", data, "--itrace=b", "-F", "ip,addr"),
         ),
     ]
-    measured: dict[str, list[float]] = {what: [] for what, _, _ in commands}
-    for _ in range(repetitions):
-        for what, _, command in commands:
-            if command is not None:
-                measured[what].append(clock.process_cpu(command))
-    medians = {what: statistics.median(all_) if all_ else None for what, all_ in measured.items()}
+    measured = clock.alternate(
+        repetitions,
+        {
+            what: functools.partial(clock.process_cpu, command)
+            for what, _, command in commands
+            if command is not None
+        },
+    )
+    medians = {what: statistics.median(all_) for what, all_ in measured.items()}
     first = medians[commands[0][0]]
-    assert first is not None
     rows = []
     for what, counts, _ in commands:
-        seconds = medians[what]
+        seconds = medians.get(what)
         ratio = seconds / first if seconds is not None else None
         rows.append({"what": what, "counts": counts, "seconds": seconds, "ratio": ratio})
     return {"bytes": size, "instructions": instructions, "rows": rows}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,10 +75,8 @@ def measure_recording(
     """
     from rtit.trace import Trace
 
-    def run(words: Sequence[str | Path]) -> float:
-        begin = time.perf_counter()
-        clock.process_cpu(words)
-        return time.perf_counter() - begin
+    def wall(words: Sequence[str | Path]) -> float:
+        return clock.process_usage(words).wall
 
     backend = "ptrace" if qemu is None else "qemu"
     commands: dict[str, list[str | Path]] = {"native_seconds": list(command)}
@@ -87,10 +85,9 @@ def measure_recording(
         if empty is not None:
             commands["empty_seconds"] = [qemu, "-plugin", empty, *command]
     commands["seconds"] = recorder(command, output, backend)
-    measured: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(repetitions):
-        for name, words in commands.items():
-            measured[name].append(run(words))
+    measured = clock.alternate(
+        repetitions, {name: functools.partial(wall, words) for name, words in commands.items()}
+    )
     found: dict[str, float | None] = {"qemu_seconds": None, "empty_seconds": None}
     found |= {name: statistics.median(each) for name, each in measured.items()}
     with Trace(output) as trace:

@@ -9,11 +9,11 @@ Python files; the table has medians.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,9 +65,8 @@ def commands(folder: Path) -> dict[str, list[str]]:
 
 def run(arguments: Sequence[str], environment: dict[str, str]) -> tuple[float, float]:
     """Return wall and CPU seconds of a command. Raises RuntimeError if it fails."""
-    begin = time.perf_counter()
-    cpu = clock.process_cpu([sys.executable, *arguments], environment)
-    return time.perf_counter() - begin, cpu
+    usage = clock.process_usage([sys.executable, *arguments], environment)
+    return usage.wall, usage.cpu
 
 
 def measure_commands(folder: Path, repetitions: int, only: Sequence[str]) -> list[list[str]]:
@@ -84,10 +83,10 @@ def measure_commands(folder: Path, repetitions: int, only: Sequence[str]) -> lis
     }
     for words in wanted.values():
         run(words, environment)  # compiles
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in wanted}
-    for _ in range(repetitions):
-        for name, words in wanted.items():
-            found[name].append(run(words, environment))
+    found = clock.alternate(
+        repetitions,
+        {name: functools.partial(run, words, environment) for name, words in wanted.items()},
+    )
     rows = []
     for name, times in found.items():
         medians = [statistics.median(each) * 1e3 for each in zip(*times, strict=True)]
@@ -105,13 +104,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder:
         rows = measure_commands(Path(folder), arguments.repetitions, arguments.only)
     today = f"{datetime.now(UTC):%Y-%m-%d}"
-    machine = clock.machine()
     lines = [
         f"# Starting, {today}",
         "",
-        f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python "
-        f"{machine['python']}; load {load:.1f} at the beginning, {clock.load():.1f} at the end. "
-        f"Medians of {arguments.repetitions}. The recording is one of `{PROGRAM}`; `record` and "
+        f"{clock.conditions(load)} Medians of {arguments.repetitions}. The recording is one of "
+        f"`{PROGRAM}`; `record` and "
         "`stat --` run it, too.",
         "",
         *report.table(["command", "ms", "CPU ms"], rows),

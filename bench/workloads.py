@@ -1,4 +1,4 @@
-"""Decoding of five programs, with and without RET compression and with CYCs, by one thread and by
+"""Decoding of six programs, with and without RET compression and with CYCs, by one thread and by
 two, compared with libipt and perf.
 
 `PYTHONPATH=python:bench:tests .venv/bin/python bench/workloads.py [--repetitions N]` prints tables,
@@ -37,7 +37,7 @@ OPTIONS = {
 
 
 def installed_programs(folder: Path) -> dict[str, list[str | Path]]:
-    """Return the installed programs of five; their input is written to `folder`."""
+    """Return the installed programs of six; their input is written to `folder`."""
     text = folder / "text"
     text.write_bytes(b"".join(b"line %d of a file\n" % (i * i) for i in range(400_000)))
     unit = folder / "unit.i"
@@ -51,11 +51,23 @@ def installed_programs(folder: Path) -> dict[str, list[str | Path]]:
         "gzip": ["/bin/gzip", "-kf", text],
         "sqlite3": ["/usr/bin/sqlite3", ":memory:", SQL],
         "ls": ["/bin/ls", "-lR", "/usr/share/doc", "/usr/lib"],
+        "python3": python_command(20),
     }
     if subprocess.run(preprocess, check=False).returncode == 0:
         cc1 = compiler.stdout.strip()
         commands["cc1"] = [cc1, "-quiet", "-O2", "-fpreprocessed", unit, "-o", os.devnull]
     return {what: command for what, command in commands.items() if os.access(command[0], os.X_OK)}
+
+
+def python_command(times: int) -> list[str | Path]:
+    """Return a run of Python: JSON and regular expressions, `times` times."""
+    program = (
+        "import json, re\n"
+        f"for i in range({times}):\n"
+        "    text = json.dumps({str(i * j): [i, j, {'name': 'n%d' % j}] for j in range(100)})\n"
+        "    json.loads(text); re.findall(r'([a-z]+)[0-9]*', text)\n"
+    )
+    return [Path(sys.executable).resolve(), "-c", program]
 
 
 SQL = """create table t(a integer primary key, b text);
@@ -183,12 +195,11 @@ def main() -> None:
                 )
                 for program, command in commands.items()
             }
-    machine, today = clock.machine(), f"{datetime.now(UTC):%Y-%m-%d}"
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
     lines = [
-        f"# Five programs, {today}",
+        f"# Six programs, {today}",
         "",
-        f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python "
-        f"{machine['python']}; load {load:.1f} at the beginning, {clock.load():.1f} at the end. "
+        f"{clock.conditions(load)} "
         f"Speed by CPU time as a multiple of libipt's `pt_blk` with its section cache on the same "
         f"bytes and code; medians of {arguments.repetitions}, run alternately; spread: the "
         "greatest less the least of one program, by its median, of the program where it is "

@@ -1,4 +1,5 @@
-//! Decodes one trace into a bitmap of 64 KB, by rtit and by others: with a fresh decoder, and repeatedly.
+//! Decodes one trace into a bitmap of 64 KB, by rtit and by others: with a fresh decoder, and repeatedly. The decoder
+//! `edges` is rtit with exact totals of edges in place of the bitmap.
 //!
 //! usage: peers DECODERS TRACE OTHER REPETITIONS AGAIN FILE@ADDRESS... (DECODERS: names with commas between them;
 //! addresses hexadecimal; the code). Prints a line for each decoder: its name, nanoseconds of CPU time of the
@@ -13,7 +14,7 @@ use iptr_decoder::DecodeOptions;
 use iptr_edge_analyzer::control_flow_handler::fuzz_bitmap::FuzzBitmapControlFlowHandler;
 use iptr_edge_analyzer::{EdgeAnalyzer, ReadMemory};
 use ptcov::{PtCoverageDecoderBuilder, PtImage};
-use rtit_flow::{add_saturating_at_255, EdgeCounter, BitmapHash, ReusableDecoder, Settings, EdgeFilter};
+use rtit_flow::{add_saturating_at_255, BitmapHash, EdgeCounter, EdgeFilter, ReusableDecoder, Settings, Totals};
 
 const MAP: usize = 1 << 16;
 
@@ -55,6 +56,19 @@ impl Decoder for Ours {
             None => Ok(()),
             Some(error) => Err(error.to_string()),
         }
+    }
+}
+
+/// Exact totals of edges (and of runs), sorted.
+struct Edges(ReusableDecoder);
+
+impl Decoder for Edges {
+    fn run(&mut self, trace: &[u8], _map: &mut [u8]) -> Result<(), String> {
+        let mut totals = Totals::default();
+        self.0.decode_whole_stream(trace, &mut totals);
+        self.0.take_totals(&mut totals);
+        std::hint::black_box(totals.iter_edges().len());
+        Ok(())
     }
 }
 
@@ -175,11 +189,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .iter()
         .map(|(address, bytes)| PtImage::new(bytes, *address))
         .collect();
+    let reusable = || ReusableDecoder::new(space.view_at_start(), &settings);
     let round = |name: &str, times: &mut Times| match name {
         "rtit" => bench.measure(times, || Ours {
-            decoder: ReusableDecoder::new(space.view_at_start(), &settings),
+            decoder: reusable(),
             hits: EdgeCounter::default(),
         }),
+        "edges" => bench.measure(times, || Edges(reusable())),
         "iptr" => bench.measure(times, || {
             let handler = FuzzBitmapControlFlowHandler::new(vec![0; MAP], None);
             Iptr(EdgeAnalyzer::new(handler, Code(&bench.code)))
