@@ -533,6 +533,11 @@ class StreamDecoder:
         """
     def count(self) -> DecoderCounts:
         """Decode to the end and return `counts`. Keeps only counts and the ledger."""
+    def next_period_totals(self, starts: Sequence[int]) -> tuple[int, dict[str, Any]] | None:
+        """Decode to the end of a period and return its number and totals, as `totals`; None after
+        the last one. `starts`: the times (TSC) of the code at which periods begin, the same in each
+        call. Period 0 is before all of them. Periods in which nothing was decoded may be left out.
+        """
     def totals(self) -> dict[str, Any]:
         """Decode to the end and return how often each run and each edge was executed.
 

@@ -16,6 +16,7 @@ use crate::event::Event;
 use crate::sink::{
     RunEnd, RunFragment, Sink, SinkCapacity, SinkNeeds, TakenTransition, TakenTransitions,
 };
+use crate::totals::Totals;
 use rtit_image::SpaceView;
 use rtit_x86::CodeMode;
 use std::collections::VecDeque;
@@ -183,6 +184,10 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
             true => self.sink.set_code_time(time),
             false => self.defer_call(SinkCall::SetCodeTime(time)),
         }
+    }
+
+    fn totals_before(&mut self, time: u64) -> Option<&mut Totals> {
+        self.sink.totals_before(time)
     }
 
     // transitions are reported between packets, when nothing is deferred

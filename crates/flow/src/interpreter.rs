@@ -145,6 +145,9 @@ impl Interpreter {
 
     /// Moves the code forward to `time` and invalidates what has changed.
     pub fn advance_code_to<S: Sink>(&mut self, time: u64, sink: &mut S) {
+        if let Some(totals) = sink.totals_before(time) {
+            self.take_totals(totals);
+        }
         sink.set_code_time(time);
         self.code_time = time;
         self.update_code();

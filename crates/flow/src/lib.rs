@@ -121,4 +121,4 @@ pub use sinks::{
 };
 pub use stream_decoder::{ReusableDecoder, StreamDecoder, StreamWindow, WindowSource};
 pub use time::{GuestTsc, TimeSettings, TimingSample};
-pub use totals::{EdgeTotal, RunTotal, StreamCounts, Totals, DEFAULT_MAX_COUNTERS};
+pub use totals::{EdgeTotal, PeriodTotals, RunTotal, StreamCounts, Totals, DEFAULT_MAX_COUNTERS};

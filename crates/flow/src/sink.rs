@@ -10,6 +10,7 @@ use rtit_x86::CodeMode;
 
 use crate::backpressure::UnreportedPath;
 use crate::event::Event;
+use crate::totals::Totals;
 
 named_enum! {
     /// Why a run ended: the kind of its last instruction, or what interrupted it.
@@ -179,6 +180,11 @@ pub trait Sink {
     fn note_unknown_repetitions(&mut self, _round: &[u64]) {}
     /// From here on the code is that of `time`. A sink that reads code moves its own view forward.
     fn set_code_time(&mut self, _time: u64) {}
+    /// Called before `set_code_time`: returns the totals that all transitions before `time` must be added to
+    /// (`SinkNeeds::Totals`), if the sink separates them from those after it.
+    fn totals_before(&mut self, _time: u64) -> Option<&mut Totals> {
+        None
+    }
     /// A transition was taken (`SinkNeeds::Order`). Equivalent to the calls that `replay_to_sink` makes.
     #[inline]
     fn take_transition(&mut self, transition: &impl TakenTransition)

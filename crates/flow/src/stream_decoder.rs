@@ -10,7 +10,7 @@ use crate::settings::{InitialState, Settings};
 use crate::sink::Sink;
 use crate::sinks::{HashedRunSink, InstructionSink, OrderedSink, RunSink};
 use crate::time::TimingSample;
-use crate::totals::{StreamCounts, Totals};
+use crate::totals::{PeriodTotals, StreamCounts, Totals};
 
 /// One stream of packets (`B`: anything that holds its bytes or a window of them), followed into a sink.
 pub struct StreamDecoder<B, S> {
@@ -133,6 +133,14 @@ impl<B: WindowSource> StreamDecoder<B, Totals> {
     pub fn totals(&mut self) -> &mut Totals {
         self.decoder.take_totals(&mut self.sink);
         &mut self.sink
+    }
+}
+
+impl<B: WindowSource> StreamDecoder<B, PeriodTotals> {
+    /// Returns the number and the totals of the current period, which is the last one at the end of the stream.
+    pub fn take_current_period(&mut self) -> (usize, Totals) {
+        self.decoder.take_totals(self.sink.current_totals());
+        self.sink.take_current_period()
     }
 }
 

@@ -179,6 +179,88 @@ impl Sink for Totals {
     fn add_event(&mut self, _event: &Event) {}
 }
 
+/// The sink that counts as [`Totals`] does, separately for each period of time. Full when a period has ended.
+#[derive(Clone, Debug)]
+pub struct PeriodTotals {
+    /// Times at which periods begin, sorted; the first period begins before all of them.
+    starts: Vec<u64>,
+    max_counters: usize,
+    period: usize,
+    totals: Totals,
+    /// Periods that have ended, latest first: a packet seldom ends more than one.
+    ended: Vec<(usize, Totals)>,
+}
+
+impl PeriodTotals {
+    /// `max_counters`: for each period, as in [`Totals::with_max_counters`].
+    pub fn new(mut starts: Vec<u64>, max_counters: usize) -> PeriodTotals {
+        starts.sort_unstable();
+        PeriodTotals {
+            starts,
+            max_counters,
+            period: 0,
+            totals: Totals::with_max_counters(max_counters),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Number of the period of the code at `time`. Code time does not decrease.
+    fn period_at(&self, time: u64) -> usize {
+        let period = self.starts.partition_point(|&start| start <= time);
+        period.max(self.period)
+    }
+
+    /// Returns the earliest period that has ended: its number, from 0, and its totals.
+    pub fn take_ended_period(&mut self) -> Option<(usize, Totals)> {
+        self.ended.pop()
+    }
+
+    /// Returns the number and the totals of the current period, which is then empty.
+    pub(crate) fn take_current_period(&mut self) -> (usize, Totals) {
+        let empty = Totals::with_max_counters(self.max_counters);
+        (self.period, std::mem::replace(&mut self.totals, empty))
+    }
+
+    pub(crate) fn current_totals(&mut self) -> &mut Totals {
+        &mut self.totals
+    }
+}
+
+impl Sink for PeriodTotals {
+    const NEEDS_EDGES: bool = Totals::NEEDS_EDGES;
+    const NEEDS: SinkNeeds = Totals::NEEDS;
+    const HAS_PACKET_OFFSETS: bool = Totals::HAS_PACKET_OFFSETS;
+
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
+        self.totals.extend_run(fragment, time);
+    }
+
+    fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
+
+    fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd) {
+        self.totals.add_edge(from, to, kind, 1);
+    }
+
+    fn add_event(&mut self, _event: &Event) {}
+
+    fn totals_before(&mut self, time: u64) -> Option<&mut Totals> {
+        (self.period_at(time) != self.period).then_some(&mut self.totals)
+    }
+
+    fn set_code_time(&mut self, time: u64) {
+        let period = self.period_at(time);
+        if period != self.period {
+            let ended = self.take_current_period();
+            self.ended.insert(0, ended);
+            self.period = period;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        !self.ended.is_empty()
+    }
+}
+
 /// Counts of a stream. Instructions and branches are those that were decoded.
 #[derive(Clone, Debug, Default)]
 pub struct StreamCounts {

@@ -13,8 +13,8 @@ use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 use rtit_flow::{
     AdditiveDecoder, AdditiveSink, AddressSpaces, BlockIdSink, BlockTable, BranchSink,
     BufferPoolGuard, CountingSink, CoverageLedger, ErrorClass, EventKind, HashedRunSink,
-    IndexedBranchSink, InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig, RunEnd,
-    RunSink, Settings, Sink, StreamCounts, TimingSample, Totals,
+    IndexedBranchSink, InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig, PeriodTotals,
+    RunEnd, RunSink, Settings, Sink, StreamCounts, TimingSample, Totals,
 };
 use rtit_listing::{
     CallLog, CallSink, FunctionCountSink, ListingSink, NameCursor, ProcessCalls, SwitchPermit, Wait,
@@ -608,6 +608,31 @@ impl StreamDecoder {
         let totals = py.detach(|| std::mem::take(decoder.take_result()));
         state.finish_decoder(); // frees the code cache before there are columns
         totals_dict(py, totals)
+    }
+
+    fn next_period_totals<'py>(
+        &self,
+        py: Python<'py>,
+        starts: Vec<u64>,
+    ) -> PyResult<Option<(usize, Bound<'py, PyDict>)>> {
+        let mut state = self.lock_state()?;
+        let decoder = state.decoder_of_type(|input| {
+            let max_counters = input.settings.max_counters;
+            Ok(input.into_serial_decoder(PeriodTotals::new(starts, max_counters)))
+        })?;
+        let Some(decoder) = decoder else {
+            return Ok(None);
+        };
+        self.decode_serially(py, decoder, false)?;
+        let (period, totals) = match decoder.sink_mut().take_ended_period() {
+            Some(ended) => ended,
+            None => {
+                let last = py.detach(|| decoder.take_current_period());
+                state.finish_decoder();
+                last
+            }
+        };
+        Ok(Some((period, totals_dict(py, totals)?)))
     }
 
     #[pyo3(signature = (first = 0, max_rows = usize::MAX))]

@@ -53,7 +53,7 @@ class _MappingEpochs:
         """Return the number of the mapping period of each row."""
         found = np.zeros(len(pids), np.uint32)
         for pid in np.unique(pids).tolist():
-            changes = self._mapping_change_times(pid)
+            changes = self.mapping_change_times(pid)
             if len(changes):
                 mask = pids == pid
                 found[mask] = np.searchsorted(changes, times[mask], "right")
@@ -61,13 +61,14 @@ class _MappingEpochs:
 
     def mappings_in_epoch(self, pid: int, epoch: int) -> list[Mapping]:
         """Return the mappings of a process in a period."""
-        changes, found = self._mapping_change_times(pid), list(self._images.mappings(pid))
+        changes, found = self.mapping_change_times(pid), list(self._images.mappings(pid))
         if not len(changes):
             return found
         time = int(changes[epoch - 1]) if epoch else 0
         return [each for each in found if each.since <= time < each.until]
 
-    def _mapping_change_times(self, pid: int) -> NDArray[np.uint64]:
+    def mapping_change_times(self, pid: int) -> NDArray[np.uint64]:
+        """Return the times at which the periods of a process begin, except the first."""
         changes = self._changes.get(pid)
         if changes is None:
             found = list(self._images.mappings(pid))
@@ -82,16 +83,22 @@ def mapping_periods(
 ) -> Iterator[MappingPeriod]:
     """Return the totals of a stream, by mapping period.
 
-    A process that never reuses addresses has one period, which native code adds up. Otherwise rows
-    are added up here, which takes longer; so are those of a stream of several threads, and
-    `thread_counts` then gets the instructions of each thread. Counts beyond the limit of the trace
-    are in the first period.
+    A process that never reuses addresses has one period. Rows are added up here, which takes
+    longer, for a stream of several threads, and `thread_counts` then gets the instructions of each
+    thread; and for a thread of a trace with the kernel. Counts beyond the limit of the trace are in
+    the first period.
     """
     has_several_threads = stream.has_several_threads
     if not has_several_threads:
         mappings = list(images.mappings(stream.tid))
         if not has_reused_addresses(mappings):
             yield MappingPeriod(stream.totals(), mappings)
+            return
+        if not stream.needs_extraction:
+            epochs = _MappingEpochs(images)
+            starts = epochs.mapping_change_times(stream.tid).tolist()
+            for epoch, totals in stream.totals_by_period(starts):
+                yield MappingPeriod(totals, epochs.mappings_in_epoch(stream.tid, epoch))
             return
     sums = MappingPeriodSums(stream, images)
     for branches in stream.branches():

@@ -715,6 +715,17 @@ class Stream(NotebookDisplay):
         with self._discard_decoder_on_error():
             return build_tables.decode_totals(decoder)
 
+    def totals_by_period(self, starts: Sequence[int]) -> Iterator[tuple[int, Totals]]:
+        """Return the totals of each period of time: its number, and its totals.
+
+        A period begins when the code changes to that of a time (TSC) in `starts`, which is sorted;
+        period 0 comes before. Raises UnsupportedError for one thread of a trace with the kernel.
+        """
+        self._require_native_rows("totals by period")
+        decoder = self.native_decoder()
+        with self._discard_decoder_on_error():
+            yield from build_tables.decode_period_totals(decoder, starts)
+
     def edges(self, where: Selection | None = None) -> EdgeTotals:
         """Return the count of each executed transfer.
 

@@ -6,7 +6,7 @@ yield each batch with, for every row, the stream offset of the packet that repor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtit.image import KERNEL_PID
@@ -82,7 +82,19 @@ def decode_branches(
 
 def decode_totals(decoder: _core.StreamDecoder) -> Totals:
     """Decode the counts of all runs and edges."""
-    columns = decoder.totals()
+    return _totals_of_columns(decoder.totals())
+
+
+def decode_period_totals(
+    decoder: _core.StreamDecoder, starts: Sequence[int]
+) -> Iterator[tuple[int, Totals]]:
+    """Decode the counts of each period of time: its number, and its totals."""
+    while (found := decoder.next_period_totals(starts)) is not None:
+        period, columns = found
+        yield period, _totals_of_columns(columns)
+
+
+def _totals_of_columns(columns: dict[str, Any]) -> Totals:
     runs = RunTotals(*(columns[f"run_{name}"] for name, _, _ in RunTotals.FIELDS))
     edges = EdgeTotals(*(columns[f"edge_{name}"] for name, _, _ in EdgeTotals.FIELDS))
     return Totals(
