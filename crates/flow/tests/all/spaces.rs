@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use rtit_flow::{
     add_saturating_at_255, AddressSpaces, BitmapHash, BranchSink, ByteStatus, CountingSink,
     EdgeCounter, EdgeFilter, EdgeTotal, HashedRunColumns, InstructionSink, LedgerSpan,
-    OrderedDecoder, OrderedSink, ParallelConfig, ReusableDecoder, RunColumns, RunEnd, RunSink,
-    Settings, SpaceKey, StreamDecoder, TransitionLimits,
+    OrderedDecoder, OrderedSink, ParallelConfig, PeriodTotals, ReusableDecoder, RunColumns, RunEnd,
+    RunSink, Settings, SpaceKey, StreamDecoder, TransitionLimits,
 };
 use rtit_image::{Space, SpaceView};
 
@@ -148,6 +148,8 @@ struct ExecutedInstructions {
     spaces: Vec<u32>,
     /// Address and space of each branch.
     branches: Vec<(u64, u32)>,
+    /// The last time in the packets up to each instruction.
+    times: Vec<u64>,
 }
 
 impl ExecutedInstructions {
@@ -158,6 +160,11 @@ impl ExecutedInstructions {
 
     fn run_branch(&mut self, ip: u64, program: usize) {
         self.branches.push((ip, program as u32 + 1));
+    }
+
+    /// Sets the time of the instructions since the last call.
+    fn set_time(&mut self, time: u64) {
+        self.times.resize(self.ips.len(), time);
     }
 }
 
@@ -204,6 +211,7 @@ fn run(
         stream.extend(tnt_packets(&taken));
         now = next % programs.len();
         stream.extend(pip_packet(now));
+        executed.set_time(time);
         if index % every == every - 1 {
             let new_time = times.next();
             time = new_time.unwrap_or(time);
@@ -215,6 +223,7 @@ fn run(
             false => executed.run_slot(start + SLOT as u64 - 1, now),
         }
     }
+    executed.set_time(time);
     let at = BASE + (switches.len() % SLOTS * SLOT) as u64;
     stream.extend([0x3d, at as u8, (at >> 8) as u8, 0x01]);
     (executed, stream)
@@ -375,6 +384,53 @@ proptest! {
             let runs: Vec<HashedRunColumns> =
                 std::iter::from_fn(|| flow.next_batch(1 << 20)).collect();
             prop_assert_eq!(interpreted.get_or_insert((rows.clone(), runs.clone())), &mut (rows, runs));
+        }
+    }
+}
+
+proptest! {
+    /// Whether the interpreter or transitions decode, and in how many parts.
+    #[test]
+    fn totals_by_period_have_what_ran_in_each_period(
+        programs in programs_that_change(4, UNTIL),
+        switches in prop::collection::vec(0..3_usize, 1..120),
+        results in prop::collection::vec(any::<bool>(), 1..50),
+        every in 1..8_usize,
+        mut times in prop::collection::vec(1..=UNTIL, 0..20),
+        starts in prop::collection::btree_set(1..=UNTIL, 0..8),
+        part in 1..400_usize,
+    ) {
+        times.sort_unstable();
+        let starts: Vec<u64> = starts.into_iter().collect();
+        let (executed, stream) = run(&programs, &switches, &results, every, &times);
+        let mut expected = vec![0; starts.len() + 1];
+        for time in &executed.times {
+            expected[starts.iter().filter(|start| *start <= time).count()] += 1;
+        }
+        let mut interpreted = None;
+        for transitions in [TransitionLimits::NONE, TransitionLimits::default(), eager_fusion()] {
+            let settings = Settings { transitions, ..Settings::default() };
+            let sink = PeriodTotals::new(starts.clone(), 1 << 20);
+            let mut flow =
+                StreamDecoder::with_sink(&stream[..], address_spaces_of(&programs), &settings, sink);
+            let mut periods = Vec::new();
+            loop {
+                let has_more = flow.decode_up_to_bytes(part);
+                periods.extend(std::iter::from_fn(|| flow.sink_mut().take_ended_period()));
+                if !has_more {
+                    break;
+                }
+            }
+            periods.push(flow.take_current_period());
+            let mut found = vec![0; starts.len() + 1];
+            let mut edges = Vec::new();
+            for (period, totals) in &mut periods {
+                let runs = totals.sorted_runs();
+                found[*period] += runs.iter().map(|run| u64::from(run.instructions) * run.count).sum::<u64>();
+                edges.push((*period, totals.sorted_edges()));
+            }
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!(interpreted.get_or_insert(edges.clone()), &mut edges);
         }
     }
 }
