@@ -258,17 +258,25 @@ def follow_calls(
     losses.deep_calls += columns["deep_calls"][0]
     losses.calls_beyond_pairs += columns["calls_beyond_pairs"][0]
 
+    def binary_of_file(path: str, build_id: bytes | None) -> int:
+        symbols = trace.images.files.symbols(path, build_id)
+        build_id = build_id or (symbols.elf.build_id if symbols else None)
+        return numbers.get((path, build_id), NO_BINARY)
+
+    is_file = [has_file(each.path) and each.start < KERNEL_START for each in regions]
+    binaries = [
+        binary_of_file(each.path, each.build_id) if known else NO_BINARY
+        for each, known in zip(regions, is_file, strict=True)
+    ]
+
     def code_location(region: int, offset: int) -> CodeLocation:
         if region == NO_INDEX:
             return CodeLocation(NO_BINARY, offset)
-        mapping = regions[region]
-        if not has_file(mapping.path) or mapping.start >= KERNEL_START:
+        if not is_file[region]:
+            mapping = regions[region]
             return CodeLocation(NO_BINARY, offset - mapping.offset + mapping.start)
-        symbols = trace.images.files.symbols(mapping.path, mapping.build_id)
-        build_id = mapping.build_id or (symbols.elf.build_id if symbols else None)
-        return CodeLocation(numbers.get((mapping.path, build_id), NO_BINARY), offset)
+        return CodeLocation(binaries[region], offset)
 
-    binaries = [code_location(region, 0).binary for region in range(len(regions))]
     # the last stands for no region
     binary_of_region = np.array([*binaries, NO_BINARY], np.int32)
     run_regions = np.minimum(np.asarray(columns["run_region"]), len(regions))
