@@ -191,7 +191,7 @@ def decoding(folder: Path, rounds: int, scale: float) -> Group:
 
 
 def witness_rows(program: str, piece: entries.StreamPart) -> list[list[str]]:
-    """Return rows of page faults and instructions of decoding with a new decoder, by those of the
+    """Return rows of page faults and instructions of decoding with a new decoder, less those of the
     same process with no decoder. Instructions are of user mode, by valgrind if it is installed.
     """
     short = piece.path.with_name("short")

@@ -389,7 +389,7 @@ proptest! {
 }
 
 proptest! {
-    /// Whether the interpreter or transitions decode, and in how many parts.
+    /// Equal for the interpreter and for transitions, and for any size of the parts.
     #[test]
     fn totals_by_period_have_what_ran_in_each_period(
         programs in programs_that_change(4, UNTIL),
