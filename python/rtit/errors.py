@@ -18,12 +18,17 @@ RtitError
  +-- ConcurrentUseError     a second thread uses a trace or decoder that is busy in the first
  +-- RecordError            a program cannot be recorded; carries the exit code
  +-- UnsupportedError       a legal thing that this version does not do
+ +-- WorkerDiedError        the work on an item kills one process after the other
 
 GeneralProtection and UndefinedOpcode are not errors of the library: they are answers of the
 modelled processor (`rtit.registers` raises the first, `rtit.processor` the second).
 """
 
 from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class RtitError(Exception):
@@ -37,6 +42,21 @@ class RtitError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the attributes: constructors of subclasses take other arguments than `args`."""
+        state = {**vars(self)}
+        if isinstance(self, OSError):
+            state |= {"errno": self.errno, "filename": self.filename}
+        return _restore_error, (type(self), self.args, state)
+
+
+def _restore_error(kind: type[RtitError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    for name, value in state.items():
+        setattr(error, name, value)
+    return error
 
 
 class InputError(RtitError):
@@ -175,6 +195,10 @@ class RecordError(RtitError):
 
 class UnsupportedError(RtitError):
     """A legal thing that this version does not do."""
+
+
+class WorkerDiedError(RtitError):
+    """The work on an item, such as a recording, kills one process after the other."""
 
 
 class GeneralProtection(Exception):  # noqa: N818 - the architecture's name for it

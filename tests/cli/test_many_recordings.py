@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -18,57 +17,34 @@ import rtit.profile.builder
 from rtit.cli.main import main
 from rtit.errors import InputError
 from rtit.profile.many_profiles import ProfileSum
+from support.many_recordings import (
+    COMMANDS,
+    DAMAGED,
+    add_damaged_recordings,
+    calls_of_is_prime,
+    copy_recordings,
+)
 from support.processes import wait_until
 from support.recordings import RTIT, Recorder
 
-SOURCE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "program.c"
-LIMITS = (3, 10, 25)
 COPIES = 20
-COMMANDS = {
-    "coverage": ["coverage", "--format", "lcov"],
-    "bolt": ["profile", "--for", "bolt"],
-    "stat": ["stat", "--json"],
-    "calls": ["calls"],
-    "folded": ["calls", "--folded"],
-}
-
-
-@pytest.fixture(scope="session")
-def primes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a static program that calls is_prime once for each number from 0 to its argument."""
-    program = tmp_path_factory.mktemp("primes") / "primes"
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler")
-    subprocess.run(["cc", "-g", "-O1", "-static", "-o", program, SOURCE], check=True)
-    return program
 
 
 @pytest.fixture
 def folder(primes: Path, record: Recorder, tmp_path: Path) -> Path:
     """Return a folder of 20 recordings, some in a folder below it, one of them a pack."""
-    below = tmp_path / "runs" / "below"
-    below.mkdir(parents=True)
-    for number in range(COPIES):
-        recorded = record([primes, str(LIMITS[number % len(LIMITS)])])
-        shutil.copy(recorded.data, (below if number % 2 else below.parent) / f"{number:02}.data")
-    packed = below / "01.data"
-    assert main(["pack", str(packed), "-o", str(below / "01.rtit.zip")]) == 0
+    copy_recordings(tmp_path / "runs", COPIES, record, primes)
+    packed = tmp_path / "runs" / "below" / "01.data"
+    assert main(["pack", str(packed), "-o", str(packed.with_suffix(".rtit.zip"))]) == 0
     packed.unlink()
-    return below.parent
+    return tmp_path / "runs"
 
 
 @pytest.fixture
 def damaged(folder: Path) -> Path:
-    """Return the folder with a broken and an empty recording, and one without its last records."""
-    (folder / "broken.data").write_text("no recording")
-    (folder / "empty.data").touch()
-    content = (folder / "00.data").read_bytes()
-    (folder / "truncated.data").write_bytes(content[: len(content) - len(content) // 4])
+    """Return the folder with three damaged recordings."""
+    add_damaged_recordings(folder)
     return folder
-
-
-def calls_of_is_prime() -> int:
-    return sum(LIMITS[number % len(LIMITS)] + 1 for number in range(COPIES))
 
 
 def traced_instructions(folder: Path) -> int:
@@ -91,7 +67,7 @@ def run(
 def test_recordings_of_a_folder_have_the_sum_of_the_calls(
     folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    calls = calls_of_is_prime()
+    calls = calls_of_is_prime(COPIES)
     code, out = run([*COMMANDS["coverage"], folder], capfdbinary)
     assert code == 0
     assert f"FNDA:{calls},is_prime".encode() in out.splitlines()
@@ -112,7 +88,7 @@ def test_bolt_profile_of_recordings_counts_all_calls(
     assert f"{traced} of {traced} instructions" in errors.decode()
     rows = [line.split() for line in out.decode().splitlines()]
     counts = [int(row[3]) for row in rows if row[0] == "B" and int(row[2], 16) == int(entry, 16)]
-    assert sum(counts) == calls_of_is_prime()
+    assert sum(counts) == calls_of_is_prime(COPIES)
 
 
 def test_profile_of_equal_recordings_has_a_multiple_of_each_count(record: Recorder) -> None:
@@ -150,26 +126,51 @@ def test_output_is_the_same_for_any_number_of_jobs(
     code, out, errors = run_with_jobs(1)
     assert code == 3
     assert out
-    for name in ("broken.data", "empty.data", "truncated.data"):
+    for name in DAMAGED:
         assert name.encode() in errors
     assert b"00.data" not in errors
     assert run_with_jobs(2) == (code, out, errors)
 
 
 def test_recording_of_a_killed_worker_is_decoded_again(
-    folder: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words: list[str | Path] = [*COMMANDS["coverage"], "--jobs", "2", folder]
     expected = run(words, capfdbinary)
-    build, parent = rtit.profile.builder.build_profile, os.getpid()
+    build = rtit.profile.builder.build_profile
+
+    def die_once_and_build(trace: rtit.Trace, streams: Sequence[rtit.trace.Stream]) -> object:
+        death = tmp_path / Path(trace.path).name
+        if death.name in ("02.data", "03.data") and not death.exists():
+            death.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return build(trace, streams)
+
+    monkeypatch.setattr(rtit.profile.builder, "build_profile", die_once_and_build)
+    assert run(words, capfdbinary) == expected
+    assert (tmp_path / "02.data").exists()
+    assert (tmp_path / "03.data").exists()
+
+
+def test_recording_that_kills_every_worker_is_named(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = rtit.profile.builder.build_profile
 
     def build_or_die(trace: rtit.Trace, streams: Sequence[rtit.trace.Stream]) -> object:
-        if os.getpid() != parent and trace.path.endswith(("02.data", "03.data")):
+        if trace.path.endswith("02.data"):
             os.kill(os.getpid(), signal.SIGKILL)
         return build(trace, streams)
 
     monkeypatch.setattr(rtit.profile.builder, "build_profile", build_or_die)
-    assert run(words, capfdbinary) == expected
+    assert main([*COMMANDS["stat"], "--jobs", "2", str(folder)]) == 3
+    out, errors = capfd.readouterr()
+    assert json.loads(out)["counts"]["processes"] == COPIES - 1
+    [line] = [line for line in errors.splitlines() if "signal 9" in line]
+    assert f"{folder}/02.data: " in line
 
 
 def test_ctrl_c_ends_the_command_and_its_workers(folder: Path) -> None:

@@ -91,12 +91,14 @@ def test_result_is_the_same_for_any_number_of_processes(
 
 
 def test_traces_of_a_killed_process_are_decoded_again(
-    outcomes: list[str], monkeypatch: pytest.MonkeyPatch
+    outcomes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode, parent = corpus._decode_slice, os.getpid()
+    decode = corpus._decode_slice
+    death = tmp_path / "death"
 
     def decode_or_die(*arguments: object) -> object:
-        if os.getpid() != parent:
+        if not death.exists():
+            death.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return decode(*arguments)  # type: ignore[arg-type]
 
@@ -104,6 +106,13 @@ def test_traces_of_a_killed_process_are_decoded_again(
     monkeypatch.setattr(corpus, "_decode_slice", decode_or_die)
     found = corpus_coverage([make_trace(each) for each in outcomes], image(), jobs=2)
     assert all(edges_in(found, trace) == edges_of(each) for trace, each in enumerate(outcomes))
+
+
+def test_traces_that_kill_every_process_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "_TRACES_AT_ONCE", 100)
+    monkeypatch.setattr(corpus, "_decode_slice", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(rtit.WorkerDiedError, match=r"^traces 0 \(bytes\) to 99: .* signal 9$"):
+        corpus_coverage([make_trace("TN")] * 150, image(), jobs=2)
 
 
 def test_files_are_written_as_csv_with_their_names(outcomes: list[str], tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_package_rtit_has_only_its_public_names() -> None:
         "assert_same_path",
         "decode",
         "lint",
+        "map_many",
         "open_many",
         "record",
         "scenario",

@@ -27,7 +27,7 @@ PYTHON_PARTS = {
     "linter": "packets",
     "unit": "packets registers generated_files",
     "processor": "unit registers packets",
-    "worker_processes": "",
+    "worker_processes": "_core",
     "x86": "_core",
     "emulator_driver": "processor unit x86",
     "scenario": "processor unit registers packets",
@@ -36,7 +36,7 @@ PYTHON_PARTS = {
     # `Recording.trace` opens the recording
     "capture": "generated_files processor unit registers perfdata image trace _core",
     "sideband": "perfdata image",
-    "trace": "sideband image perfdata packets _core",
+    "trace": "sideband image perfdata packets worker_processes _core",
     "html_page": "",
     "views": "annotation coverage profile trace image packets html_page _core",
     "query": "trace image _core",

@@ -7,6 +7,7 @@ files are (`rtit.trace.Trace`), or describe raw PT and its code in place of one 
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -264,11 +265,15 @@ def add_image_options(parser: CommandParser) -> None:
     _add_guest_options(parser)
 
 
-def add_common_reading_options(parser: CommandParser, *, jobs: str = ONE_JOB) -> None:
-    """Declare the options for code, raw PT and help, as most commands have them."""
+def add_common_reading_options(
+    parser: CommandParser, *, jobs: str = ONE_JOB, dask: bool = False
+) -> None:
+    """Declare the options for code, raw PT and help, as most commands have them; `dask`: of a
+    command that takes many recordings.
+    """
     add_image_options(parser)
     add_raw_code_options(add_raw_options(parser))
-    parser.add_general_options(jobs=jobs, rare=RARE)
+    parser.add_general_options(jobs=jobs, dask=dask, rare=RARE)
 
 
 def add_max_edges_option(parser: CommandParser, *, calls: bool = False) -> None:
@@ -492,6 +497,26 @@ def _matched_path_maps(trace: Trace, path_map: Iterable[str]) -> set[str]:
     }
 
 
+def absolute_path(name: str) -> str:
+    """Return the absolute path of a file; an URL stays as it is."""
+    return name if "://" in name else str(Path(name).absolute())
+
+
+def with_absolute_paths(arguments: argparse.Namespace) -> argparse.Namespace:
+    """Return the arguments, with absolute paths in the options of `add_image_options`."""
+    found = copy.copy(arguments)
+    for name in _PATHS:
+        value = getattr(arguments, name, None)
+        if value is not None:
+            paths = [value] if isinstance(value, str) else value
+            paths = [*map(absolute_path, paths)]
+            setattr(found, name, paths[0] if isinstance(value, str) else paths)
+    if getattr(arguments, "map", None):
+        pairs = map(_parse_path_mapping, arguments.map)
+        found.map = [f"{recorded}={absolute_path(local)}" for recorded, local in pairs]
+    return found
+
+
 def check_path_map(arguments: argparse.Namespace, matched: Collection[str]) -> None:
     """Raise UsageError for an entry of --map that is not among `matched`."""
     if is_raw_requested(arguments):
@@ -506,6 +531,12 @@ def check_path_map(arguments: argparse.Namespace, matched: Collection[str]) -> N
 
 
 _CHUNK = 1 << 20
+_PATHS = (
+    *("symfs", "buildid_dir", "jit", "kcore", "kallsyms", "vmlinux", "kernel_modules"),
+    *("guestmount", "guestmodules", "guest_kernel_modules"),
+    *("guest_kcore", "guest_kallsyms", "guest_vmlinux"),
+)
+"""Options with paths, besides --map."""
 _RAW_ONLY = (
     *("start", "mtc_freq", "nom_freq", "cpuid_15", "start_time"),
     *("filter", "notnt", "noretcomp"),

@@ -54,8 +54,10 @@ class CommandParser(argparse.ArgumentParser):
         self._rare.append(group)
         return group
 
-    def add_general_options(self, *, jobs: str = "", rare: str = "") -> None:
-        """Add -j if `jobs` (its default in words), -h, and --help-all, which also shows `rare`."""
+    def add_general_options(self, *, jobs: str = "", dask: bool = False, rare: str = "") -> None:
+        """Add -j if `jobs` (its default in words), --dask if `dask`, -h, and --help-all, which also
+        shows `rare`.
+        """
         group = self.add_argument_group()
         if jobs:
             group.add_argument(
@@ -65,6 +67,13 @@ class CommandParser(argparse.ArgumentParser):
                 default=0,
                 metavar="N",
                 help=f"Decode with N threads (default: {jobs})",
+            )
+        if dask:
+            group.add_argument(
+                "--dask",
+                metavar="ADDRESS",
+                help="Decode several recordings on the Dask cluster whose scheduler is at ADDRESS, "
+                "such as tcp://host:8786 (requires the extra rtit[dask])",
             )
         group.add_argument("-h", "--help", action=_ShowHelp, const=False, help="Show this help")
         group.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heapreplace
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rtit.errors import UsageError
+from rtit.errors import UsageError, WorkerDiedError
 from rtit.trace import Batch, Decoder
 from rtit.trace.tables.batch import declare_column
-from rtit.worker_processes import default_processes, run_in_processes
+from rtit.worker_processes import default_processes, run_in_order
 
 if TYPE_CHECKING:
+    from distributed import Client
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
@@ -101,32 +102,35 @@ class CorpusCoverage:
 
 def corpus_coverage(
     traces: Sequence[RawPt],
-    image: Image,
+    image: Image | Callable[[], Image],
     *,
     jobs: int = 0,
+    client: Client | None = None,
     start: Start | None = None,
     **options: Any,
 ) -> CorpusCoverage:
     """Return the coverage of each of many short traces of the same code, and of all.
 
-    Each trace is a path of raw PT, or the packets. `start` is the state at the first byte of each
-    trace; without it, decoding starts at the first PSB. `options` are those of `rtit.Decoder`.
-    `jobs`: processes; 0: one for each CPU, at most 8. The result does not depend on it. Memory: the
-    distinct sets of edges, 4 bytes for each edge of a set. Errors in a trace raise nothing. Raises
-    OSError for a path that cannot be read, and UsageError.
+    Each trace is a path of raw PT, or the packets. `image` is the code, or a function that returns
+    it. `start` is the state at the first byte of each trace; without it, decoding starts at the
+    first PSB. `options` are those of `rtit.Decoder`. `jobs`: processes; 0: one for each CPU, at
+    most 8. `client`: the workers of this Dask cluster decode; `image` must be a function, and the
+    workers read the paths. The result does not depend on who decodes. Memory: the distinct sets of
+    edges, 4 bytes for each edge of a set. Errors in a trace raise nothing. Raises OSError for a
+    path that cannot be read, WorkerDiedError, and UsageError.
     """
     if not 0 <= jobs <= 255:
         raise UsageError(f"jobs is {jobs}: it must be 0 to 255")
-    Decoder(image, **options)  # wrong options are errors in this process
-    slices = [
-        range(at, min(at + _TRACES_AT_ONCE, len(traces)))
-        for at in range(0, len(traces), _TRACES_AT_ONCE)
-    ]
-    work = partial(_decode_slice, traces, image, start, options)
-    processes = min(jobs or default_processes(), len(slices))
-    found = run_in_processes(work, slices, processes) if processes > 1 else map(work, slices)
+    if client is not None and not callable(image):
+        raise UsageError("with a client, image must be a function that returns the code")
+    Decoder(image() if callable(image) else image, **options)  # wrong options are errors here
     names = ["" if _is_packets(each) else os.fspath(each) for each in traces]  # type: ignore[arg-type]
-    return _join_slices(found, names)
+    if client is not None:  # the workers have other working directories
+        traces = [each if _is_packets(each) else Path(each).absolute() for each in traces]  # type: ignore[arg-type]
+    slices = [traces[at : at + _TRACES_AT_ONCE] for at in range(0, len(traces), _TRACES_AT_ONCE)]
+    work = partial(_decode_slice, image, start, options)
+    processes = min(jobs or default_processes(), len(slices))
+    return _join_slices(run_in_order(work, slices, processes, client), names)
 
 
 @dataclass(slots=True)
@@ -144,18 +148,16 @@ def _is_packets(trace: RawPt) -> bool:
 
 
 def _decode_slice(
-    traces: Sequence[Any],
-    image: Image,
+    image: Image | Callable[[], Image],
     start: Start | None,
     options: dict[str, Any],
-    numbers: range,
+    traces: Sequence[Any],
 ) -> _CorpusSlice:
-    decoder = Decoder(image, **options)
+    decoder = Decoder(image() if callable(image) else image, **options)
     edge_numbers: dict[tuple[int, int], int] = {}
     known_sets: dict[bytes, int] = {}
     found = _CorpusSlice([], [], [], [])
-    for number in numbers:
-        trace = traces[number]
+    for trace in traces:
         data = trace if _is_packets(trace) else Path(trace).read_bytes()
         result = decoder.run(data, start=start)
         found.rows.append((result.size, result.lost, result.errors, result.instructions))
@@ -171,12 +173,16 @@ def _decode_slice(
     return found
 
 
-def _join_slices(slices: Iterator[_CorpusSlice], names: list[str]) -> CorpusCoverage:
+def _join_slices(
+    slices: Iterator[_CorpusSlice | WorkerDiedError], names: list[str]
+) -> CorpusCoverage:
     edge_numbers: dict[tuple[int, int], int] = {}
     set_numbers: dict[bytes, int] = {}
     set_of_trace: list[U32] = []
     rows: list[NDArray[Any]] = []
     for part in slices:
+        if isinstance(part, WorkerDiedError):
+            raise WorkerDiedError(f"{_describe_slice(names, sum(map(len, rows)))}: {part}")
         joined = [edge_numbers.setdefault(each, len(edge_numbers)) for each in part.edges]
         renumber = np.array(joined, np.uint32)
         numbers = [
@@ -204,6 +210,11 @@ def _join_slices(slices: Iterator[_CorpusSlice], names: list[str]) -> CorpusCove
         sets,
         of_trace,
     )
+
+
+def _describe_slice(names: list[str], first: int) -> str:
+    last = min(first + _TRACES_AT_ONCE, len(names)) - 1
+    return f"traces {first:,} ({names[first] or 'bytes'}) to {last:,}"
 
 
 def _choose_covering_set(sets: list[U32], set_of_trace: U32, edges: int) -> tuple[U32, U32]:

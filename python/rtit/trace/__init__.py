@@ -7,7 +7,7 @@ decodes many short traces. A `Stream` is the PT of one logical processor. Its re
 
 from __future__ import annotations
 
-from rtit.trace.many_recordings import find_recordings, open_many
+from rtit.trace.many_recordings import find_recordings, map_many, open_many
 from rtit.trace.raw_pt import Decoder, DecodeResult, RawTrace, decode
 from rtit.trace.recording.byte_source import AuxDataSource, ByteSource, MemorySource
 from rtit.trace.recording.decoder_settings import Settings, Start
@@ -107,6 +107,7 @@ __all__ = [
     "UnknownLoop",
     "decode",
     "find_recordings",
+    "map_many",
     "open_many",
     "unknown_loops",
 ]

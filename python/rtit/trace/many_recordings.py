@@ -1,17 +1,24 @@
-"""Many recordings: finding them in folders and by patterns, and opening one after the other."""
+"""Many recordings: finding them in folders and by patterns, and opening one after the other, or
+many at a time in other processes.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rtit.errors import InputError, MissingRecordingError, PerfDataError, RtitError
+from rtit.errors import InputError, MissingRecordingError, PerfDataError, RtitError, UsageError
 from rtit.remote_files import display_name, find_remote_recordings, is_url, local_path
 from rtit.trace.trace import Trace
 
+if TYPE_CHECKING:
+    from distributed import Client
+
+Result = TypeVar("Result")
 _MAGIC = b"PERFILE2"
 _SUFFIXES = (".data", ".rtit.zip")
 _MAIN_FILE = "data"
@@ -97,3 +104,47 @@ def open_many(
             continue
         with trace:
             yield path, trace
+
+
+def map_many(
+    function: Callable[[Trace], Result],
+    names: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    jobs: int = 0,
+    client: Client | None = None,
+    **options: Any,
+) -> Iterator[tuple[str, Result | RtitError]]:
+    """Iterate over recordings: the path of each, and what `function` returns for its `Trace`, or
+    the error if it could not be read.
+
+    `function` runs in `jobs` processes (0: one for each CPU, at most 8), or on the Dask cluster of
+    `client`, whose workers read the files by the same paths. The order is that of `open_many`.
+    Results are pickled. `names`, `options` and errors are those of `open_many`; also raises what
+    `function` raises, but for InputError and OSError, which belong to the recording.
+    """
+    from rtit.worker_processes import default_processes, run_in_order
+
+    if not 0 <= jobs <= 255:
+        raise UsageError(f"jobs is {jobs}: it must be 0 to 255")
+    paths = find_recordings([names] if isinstance(names, str | os.PathLike) else names)
+    options = {"jobs": 1, **options}
+    work = partial(_apply_to_recording, function, options)
+    items = paths if client is None else [_absolute_path(path) for path in paths]
+    processes = min(jobs or default_processes(), len(paths))
+    yield from zip(paths, run_in_order(work, items, processes, client), strict=True)
+
+
+def _absolute_path(name: str) -> str:
+    return name if "://" in name else str(Path(name).absolute())
+
+
+def _apply_to_recording(
+    function: Callable[[Trace], Result], options: dict[str, Any], path: str
+) -> Result | RtitError:
+    try:
+        with Trace(path, **options) as trace:
+            return function(trace)
+    except InputError as error:
+        return error
+    except OSError as error:
+        return InputError(error.strerror or str(error), source=path)

@@ -104,7 +104,7 @@ def add_arguments(parser: CommandParser) -> None:
         options.add_flag_option(formats, option, text)
     options.add_output_option(group)
     options.add_stream_options(parser)
-    options.add_common_reading_options(parser, jobs=_JOBS)
+    options.add_common_reading_options(parser, jobs=_JOBS, dask=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -195,7 +195,7 @@ def _add_up_recordings(arguments: argparse.Namespace, names: Sequence[str | None
         output.write_file_or_stdout(arguments.output, _draw_flame_graph(arguments, root, title))
     else:
         _write_lines(arguments.output, _format_root(arguments, root, statistics))
-    for line in [*gaps, *many.unreadable]:
+    for line in [*gaps, *many.unreadable.values()]:
         output.print_error("calls", f"missing: {line}")
     return EXIT_CODE if has_gaps or many.unreadable else 0
 

@@ -80,7 +80,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     options.add_stream_options(parser)
     options.add_max_edges_option(parser)
-    options.add_common_reading_options(parser, jobs=options.MANY_RECORDINGS_JOBS)
+    options.add_common_reading_options(parser, jobs=options.MANY_RECORDINGS_JOBS, dask=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -168,9 +168,9 @@ def _gather_coverage(
     result = Coverage()
     many = ManyRecordings("coverage", arguments, names, matched)
     where = options.parse_selection(arguments)
-    for path, found in many.profiles(lambda trace: trace.by_thread(where)):
+    for path, found in many.profiles(where):
         result.add(found, path)
-    result.losses += many.unreadable
+    result.losses += many.unreadable.values()
     result.has_gaps |= bool(many.unreadable)
     return result
 

@@ -73,7 +73,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     options.add_stream_options(parser)
     options.add_max_edges_option(parser, calls=True)
-    options.add_common_reading_options(parser, jobs=options.MANY_RECORDINGS_JOBS)
+    options.add_common_reading_options(parser, jobs=options.MANY_RECORDINGS_JOBS, dask=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -97,14 +97,14 @@ def _add_up_recordings(arguments: argparse.Namespace, names: Sequence[str | None
 
     many = ManyRecordings("profile", arguments, names)
     where = options.parse_selection(arguments)
-    profiles = many.profiles(lambda trace: trace.by_thread(where))
+    profiles = many.profiles(where)
     if len(names) == 1:
         [(_, found)] = profiles
     else:
         total = ProfileSum()
         for path, each in profiles:
             total.add(each, path)
-        total.add_unreadable(many.unreadable)
+        total.add_unreadable([*many.unreadable.values()])
         if len(total.programs) > 1 and not arguments.dso:
             raise UsageError(
                 f"the recordings are of several programs: {', '.join(total.programs)}",

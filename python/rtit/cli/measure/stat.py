@@ -193,6 +193,7 @@ def add_arguments(parser: CommandParser) -> None:
     recording_only = [each for each in parser._actions if each not in others]
     parser.add_general_options(
         jobs=options.MANY_RECORDINGS_JOBS,
+        dask=True,
         rare="the options for QEMU, JIT code, kernels, virtual machines and raw PT",
     )
     parser.set_defaults(recording_only=recording_only)
@@ -271,13 +272,14 @@ def _count_recordings(arguments: argparse.Namespace) -> Stat:
     names = options.recording_names(arguments)
     if len(names) > 1 and arguments.region is not None:
         raise UsageError("--function, --from and --to count a part of one recording, not of many")
+    del arguments.recording_only  # it refers to the parser, which is not sent to workers
     many = ManyRecordings("stat", arguments, names)
     counted = many.results(_count_recording)
     if len(names) == 1:
         [(_, found)] = counted
     else:
         found = add_stats(counted)
-        found.losses.problems += many.unreadable
+        found.losses.problems += many.unreadable.values()
     options.check_path_map(arguments, many.matched_maps)
     return found
 
