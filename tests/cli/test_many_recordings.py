@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -112,6 +113,38 @@ def test_stat_of_recordings_adds_the_instructions_of_the_recorder(
     _, out = run([*COMMANDS["stat"], folder], capfdbinary)
     counts = json.loads(out)["counts"]
     assert (counts["instructions"], counts["processes"]) == (traced, COPIES)
+
+
+def test_report_of_recordings_adds_threads_and_functions(
+    folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    traced = traced_instructions(folder)
+    code, out = run([*COMMANDS["report-json"], folder], capfdbinary)
+    found = json.loads(out)
+    assert code == 0
+    assert found["instructions"] == traced
+    assert found["threads"] == {"primes": traced}
+    assert len(found["recordings"]) == COPIES
+    [calls] = [each["calls"] for each in found["calls"] if each["function"] == "is_prime"]
+    assert calls == calls_of_is_prime(COPIES)
+    _, out = run([*COMMANDS["report"], folder], capfdbinary)
+    assert f"{traced:14,} {COPIES:12,}  primes" in out.decode().splitlines()
+
+
+def test_report_of_recordings_groups_equal_faults(
+    record: Recorder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, program = tmp_path / "crash.c", tmp_path / "crash"
+    source.write_text("int main(void) { __builtin_trap(); }")
+    subprocess.run(["cc", "-static", "-o", program, source], check=True)
+    paths = [tmp_path / f"{number}.data" for number in range(3)]
+    for path in paths:
+        shutil.copy(record([program]).data, path)
+    main(["report", *map(str, paths)])
+    [line] = [line for line in capfd.readouterr().out.splitlines() if "fault:" in line]
+    assert line.startswith("  fault: 3 times SIGILL")
+    assert " in main+0x" in line
+    assert line.endswith(f", first in {paths[0]}")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -19,6 +19,8 @@ COMMANDS = {
     "stat": ["stat", "--json"],
     "calls": ["calls"],
     "folded": ["calls", "--folded"],
+    "report": ["report"],
+    "report-json": ["report", "--sort", "calls", "--json"],
 }
 DAMAGED = ("broken.data", "empty.data", "truncated.data")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rtit.trace import Call, CallTree, FunctionTotals, Process, ProcessExit, Trace
+    from rtit.trace import Call, FunctionTotals, Process, ProcessExit, Trace
     from rtit.views.statistics import RecordingStatistics, StreamStatistics
     from rtit.views.trace_tail import ProcessCrash
 
@@ -200,17 +200,19 @@ def report_json(
     }
 
 
-def sorted_functions(tree: CallTree, key: str) -> list[tuple[tuple[str, str], FunctionTotals]]:
-    """Return the functions with the most instructions ("self" or "total") or "calls" first, as
-    `CallTree.by_function` does.
-    """
+def sort_functions(
+    functions: Mapping[tuple[str, str], FunctionTotals], key: str
+) -> list[tuple[tuple[str, str], FunctionTotals]]:
+    """Return the functions with the most instructions ("self" or "total") or "calls" first."""
     columns = {"self": "self_instructions", "total": "total_instructions", "calls": "calls"}
     column = columns[key]
-    return sorted(tree.by_function().items(), key=lambda row: (-getattr(row[1], column), row[0]))
+    return sorted(functions.items(), key=lambda row: (-getattr(row[1], column), row[0]))
 
 
-def function_calls_json(tree: CallTree, key: str) -> list[dict[str, Any]]:
-    """Return the calls of each function as JSON objects, in the order of `sorted_functions`."""
+def calls_json(
+    functions: Mapping[tuple[str, str], FunctionTotals], key: str
+) -> list[dict[str, Any]]:
+    """Return the calls of each function as JSON objects, in the order of `sort_functions`."""
     return [
         {
             "function": name,
@@ -219,7 +221,7 @@ def function_calls_json(tree: CallTree, key: str) -> list[dict[str, Any]]:
             "self": row.self_instructions,
             "total": row.total_instructions,
         }
-        for (name, module), row in sorted_functions(tree, key)
+        for (name, module), row in sort_functions(functions, key)
     ]
 
 

@@ -39,6 +39,8 @@ class StreamStatistics:
     exact_bytes: int
     thread_instructions: tuple[tuple[str, int], ...] = ()
     """Of a CPU with several threads: title and instructions of each thread, most first."""
+    instructions_by_name: Counter[str] = field(default_factory=Counter)
+    """Instructions by the name of the thread; "" if it is unknown."""
     ambiguous: tuple[int, int] = (0, 0)
     """Number of thread switches around which code may be of either thread, and its instructions."""
     unattributed: int | None = 0
@@ -100,7 +102,7 @@ def _stream_statistics(
 ) -> StreamStatistics:
     for name, path, count in stream.instructions_by_function(trace.symbols):
         functions[name, path] += count
-    thread_instructions = _count_by_thread(trace, stream)
+    by_thread = _count_by_thread(stream)
     counts = stream.counts()
     exact = 0
     causes: set[ErrorClass | None] = set()
@@ -123,6 +125,9 @@ def _stream_statistics(
         unattributed = instructions_in_unknown_iterations(trace, stream, counts.instructions)
         for text in describe_loops(stream):
             unknown_loops.append_line(text)
+    names: Counter[str] = Counter()
+    for tid, count in (by_thread or {stream.tid: counts.instructions}).items():
+        names[trace.comms.get(tid, "")] += count
     result = StreamStatistics(
         title=stream.title,
         pid=stream.pid,
@@ -133,7 +138,10 @@ def _stream_statistics(
         losses=losses,
         unknown_loops=unknown_loops,
         exact_bytes=exact,
-        thread_instructions=thread_instructions,
+        thread_instructions=tuple(
+            (_thread_title(trace, tid), count) for tid, count in by_thread.most_common()
+        ),
+        instructions_by_name=names,
         ambiguous=ambiguous,
         unattributed=unattributed,
     )
@@ -159,15 +167,16 @@ def _count_ambiguous(stream: Stream) -> tuple[int, int]:
     return len(last), instructions
 
 
-def _count_by_thread(trace: Trace, stream: Stream) -> tuple[tuple[str, int], ...]:
-    if not stream.has_several_threads:
-        return ()
+def _count_by_thread(stream: Stream) -> Counter[int]:
+    """Return the instructions of each thread of a CPU that has several."""
     found: Counter[int] = Counter()
+    if not stream.has_several_threads:
+        return found
     for rows in stream.blocks():
         tids = rows.extra_columns["tid"]
         for tid in set(tids.tolist()):
             found[tid] += int(rows.instructions[tids == tid].sum())
-    return tuple((_thread_title(trace, tid), count) for tid, count in found.most_common())
+    return found
 
 
 def _thread_title(trace: Trace, tid: int) -> str:

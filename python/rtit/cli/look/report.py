@@ -1,4 +1,4 @@
-"""`rtit report FILE`: summarizes a recording."""
+"""`rtit report FILE...`: summarizes a recording, or adds up many."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import shlex
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtit.cli import options, output
 from rtit.cli.incomplete import AMBIGUOUS, EXIT_CODE
+from rtit.cli.many_recordings import ManyRecordings
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
-    from rtit.trace import Call, CallTree, Trace
+    from collections import Counter
+    from collections.abc import Mapping
+
+    from rtit.trace import Call, FunctionTotals, Trace
     from rtit.views.report import ProcessNode
+    from rtit.views.report_of_many import RecordingReport, ReportOfMany
     from rtit.views.statistics import RecordingStatistics, StreamStatistics
     from rtit.views.trace_tail import ProcessCrash
 
@@ -35,16 +40,19 @@ _EPILOG = """Examples:
   rtit report
   rtit report --sort total
   rtit report --top 50 --comm worker crash.data
+  rtit report --json crashes/
 """
 
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
+    parser.usage = "rtit report [options] [FILE...]"
     parser.description = (
-        "Summarize a recording: processes, threads, hot functions, faults and lost data."
+        "Summarize a recording: processes, threads, hot functions, faults and lost data.\n\n"
+        "Of several recordings, add up the threads, functions and faults."
     )
     parser.epilog = _EPILOG
-    options.add_file_argument(parser)
+    options.add_files_argument(parser)
     group = parser.add_argument_group("Output")
     options.add_value_option(
         group,
@@ -69,7 +77,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     options.add_json_option(group, "Print one JSON object")
     options.add_stream_options(parser)
-    options.add_common_reading_options(parser, jobs=options.MANY_JOBS)
+    options.add_common_reading_options(parser, jobs=options.MANY_RECORDINGS_JOBS, dask=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,6 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.inlines and arguments.sort is None:
         raise UsageError("--inlines needs --sort")
+    names = options.recording_names(arguments)
+    if len(names) > 1:
+        return _add_up_recordings(arguments, names)
+    arguments.file, arguments.input = names[0], None
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
         streams = trace.select(where)
@@ -89,25 +101,90 @@ def run(arguments: argparse.Namespace) -> int:
         roots = process_tree(trace, found.streams)
         tree = None if arguments.sort is None else trace.call_tree(where, inlines=arguments.inlines)
         if arguments.json:
-            from rtit.views.report import function_calls_json, report_json
+            from rtit.views.report import calls_json, report_json
 
             report = report_json(trace, found, roots, faults[:_FAULTS], _CALLS)
             if tree is not None:
-                report["calls"] = function_calls_json(tree, arguments.sort)
+                report["calls"] = calls_json(tree.by_function(), arguments.sort)
             output.write_json(report, indent=2)
         else:
             _print_warnings(trace, found)
             _print_report_head(trace, roots, faults)
             _print_streams(found.streams)
             if tree is None:
-                _print_functions(found, arguments.top)
+                _print_functions(found.functions, found.instructions, arguments.top)
             else:
-                _print_functions_of_tree(tree, arguments.sort, arguments.top)
-            _print_missing_names(found)
+                _print_function_totals(tree.by_function(), arguments.sort, arguments.top)
+            _print_missing_names(found.functions)
             _print_problems(trace, found)
         repeats = any(each.unknown_loops for each in found.streams)
         gaps = found.has_gaps or repeats or trace.image_problems or trace.incomplete
         return EXIT_CODE if gaps else 0
+
+
+def _add_up_recordings(arguments: argparse.Namespace, names: Sequence[str | None]) -> int:
+    """Print the sum of the reports of many recordings."""
+    from rtit.views.report_of_many import ReportOfMany
+
+    many = ManyRecordings("report", arguments, names)
+    total = ReportOfMany()
+    for found in many.results(_report_of_recording):
+        total.add(found)
+    options.check_path_map(arguments, many.matched_maps)
+    if arguments.json:
+        output.write_json(total.as_json(arguments.sort, many.unreadable), indent=2)
+    else:
+        _print_sum(total, arguments.sort, arguments.top)
+    gaps = [f"{each['file']}: {text}" for each in total.recordings for text in each["gaps"]]
+    for line in [*gaps, *many.unreadable.values()]:
+        output.print_error("report", f"missing: {line}")
+    return EXIT_CODE if total.has_gaps or many.unreadable else 0
+
+
+def _report_of_recording(arguments: argparse.Namespace, matched: set[str]) -> RecordingReport:
+    from rtit.views.report_of_many import report_of_recording
+
+    with options.open_trace(arguments, matched) as trace:
+        where = options.parse_selection(arguments)
+        calls = arguments.sort is not None
+        return report_of_recording(trace, where, calls=calls, inlines=arguments.inlines)
+
+
+def _print_sum(total: ReportOfMany, sort: str | None, top: int) -> None:
+    output.print_line(f"{len(total.recordings):,} recordings")
+    for crash, paths in islice(total.crashes.items(), _FAULTS):
+        output.print_line(f"  fault: {len(paths):,} times {crash}, first in {paths[0]}")
+    _print_number_of_omitted_rows(len(total.crashes) - _FAULTS, "faults")
+    output.print_line()
+    output.print_line(f"{'instructions':>14} {'branches':>12} {'PT bytes':>12}  recording")
+    largest = sorted(total.recordings, key=lambda each: -each["instructions"])
+    columns = ("instructions", "branches", "pt_bytes")
+    sums: dict[str, Any] = {name: total.total(name) for name in columns}
+    sums["file"] = "in all recordings"
+    for each in [*largest[:_STREAMS], sums]:
+        if each is sums:
+            _print_number_of_omitted_rows(len(largest) - _STREAMS, "smaller ones")
+        output.print_line(
+            f"{each['instructions']:14,} {each['branches']:12,} {each['pt_bytes']:12,}  "
+            f"{each['file']}"
+        )
+    output.print_line()
+    output.print_line(f"{'instructions':>14} {'recordings':>12}  thread")
+    for name, count in total.threads.most_common(_STREAMS):
+        number = total.recordings_with_thread[name]
+        output.print_line(f"{count:14,} {number:12,}  {name or 'unknown'}")
+    _print_number_of_omitted_rows(len(total.threads) - _STREAMS, "threads")
+    if sort is None:
+        _print_functions(total.functions, sums["instructions"], top)
+    else:
+        _print_function_totals(total.calls, sort, top)
+    _print_missing_names(total.functions)
+    exact = total.total("exact_bytes")
+    whole = sums["pt_bytes"]
+    if exact == whole:
+        output.print_line(f"decoded: all {whole:,} bytes")
+    else:
+        output.print_line(f"decoded: {exact:,} of {whole:,} bytes exactly ({exact / whole:.1%})")
 
 
 def _print_warnings(trace: Trace, found: RecordingStatistics) -> None:
@@ -180,14 +257,14 @@ def _print_streams(streams: Sequence[StreamStatistics]) -> None:
     _print_number_of_omitted_rows(len(streams) - _STREAMS, "smaller ones")
 
 
-def _print_functions(found: RecordingStatistics, top: int) -> None:
-    if found.functions:
+def _print_functions(functions: Counter[tuple[str, str]], instructions: int, top: int) -> None:
+    if functions:
         output.print_line()
         output.print_line(f"{'instructions':>14} {'share':>7}  function")
-    whole = found.instructions or 1
-    for function, number in found.functions.most_common(top):
+    whole = instructions or 1
+    for function, number in functions.most_common(top):
         output.print_line(f"{number:14,} {number / whole:7.1%}  {_function_and_file(*function)}")
-    _print_number_of_omitted_rows(len(found.functions) - top, "functions")
+    _print_number_of_omitted_rows(len(functions) - top, "functions")
     output.print_line()
 
 
@@ -196,19 +273,21 @@ def _function_and_file(name: str, module: str) -> str:
     return f"{name} ({file})" if name else file
 
 
-def _print_missing_names(found: RecordingStatistics) -> None:
+def _print_missing_names(functions: Counter[tuple[str, str]]) -> None:
     from rtit.cli.look.missing_names import describe_missing_names
 
-    missing_names = describe_missing_names(found.functions)
+    missing_names = describe_missing_names(functions)
     if missing_names is not None:
         output.print_line(f"names: {missing_names}")
 
 
-def _print_functions_of_tree(tree: CallTree, sort: str, top: int) -> None:
-    from rtit.views.report import sorted_functions
+def _print_function_totals(
+    totals: Mapping[tuple[str, str], FunctionTotals], sort: str, top: int
+) -> None:
+    from rtit.views.report import sort_functions
 
-    whole = int(tree.self_instructions.sum()) or 1
-    functions = sorted_functions(tree, sort)
+    whole = sum(each.self_instructions for each in totals.values()) or 1
+    functions = sort_functions(totals, sort)
     output.print_line()
     output.print_line(
         f"{'self':>14} {'share':>6} {'total':>14} {'share':>6} {'calls':>12}  function"
