@@ -141,6 +141,21 @@ def test_command_prints_the_same_on_a_cluster(
     assert run([*words, "--dask", address], capfdbinary) == expected
 
 
+def test_exported_files_are_the_same_on_a_cluster(
+    address: str, folder: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    paths = [str(folder / name) for name in ("00.data", "02.data", *DAMAGED)]
+
+    def export(*options: str) -> dict[str, bytes]:
+        to = tmp_path / "tables"
+        assert main(["export", "--to", str(to), *options, *paths]) == 3
+        files = (each for each in to.rglob("*") if each.is_file())
+        return {str(each.relative_to(to)): each.read_bytes() for each in files}
+
+    assert export("--dask", address) == export("--jobs", "1")
+
+
 def test_recording_that_kills_its_workers_is_named(
     client: Any,
     address: str,

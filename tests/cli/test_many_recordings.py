@@ -206,6 +206,52 @@ def test_recording_that_kills_every_worker_is_named(
     assert f"{folder}/02.data: " in line
 
 
+def export(folder: Path, to: Path, *options: str) -> tuple[int, dict[str, bytes]]:
+    code = main(["export", "--to", str(to), *options, str(folder)])
+    files = (each for each in to.rglob("*") if each.is_file())
+    return code, {str(each.relative_to(to)): each.read_bytes() for each in files}
+
+
+def test_exported_tables_have_the_counts_of_the_commands(
+    damaged: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    tables = tmp_path / "tables"
+    assert export(damaged, tables, "--jobs", "2")[0] == 3
+    _, out = run([*COMMANDS["stat"], damaged], capfdbinary)
+    stat = json.loads(out)
+    blocks = f"'{tables}/blocks/*.parquet'"
+    by_function = f"select function, sum(instructions) from {blocks} where function is not null"
+    found = duckdb.sql(f"{by_function} group by 1").fetchall()
+    expected = {name.removesuffix(" (primes)"): count for name, count in stat["functions"].items()}
+    assert {name: int(count) for name, count in found} == expected
+    counts = stat["counts"]
+    frame = polars.read_parquet(f"{tables}/blocks/*.parquet")
+    assert frame["instructions"].sum() == counts["instructions"]
+    assert frame["recording"].n_unique() == COPIES
+    edges = polars.read_parquet(f"{tables}/edges/*.parquet")
+    conditional = edges.filter(polars.col("kind").is_in(["conditional", "not taken"]))
+    assert conditional["count"].sum() == counts["conditional branches"]
+    _, out = run([*COMMANDS["report-json"], damaged], capfdbinary)
+    calls = {each["function"]: each["calls"] for each in json.loads(out)["calls"]}
+    functions = polars.read_parquet(f"{tables}/functions/*.parquet")
+    is_prime = functions.filter(polars.col("function") == "is_prime")
+    assert is_prime["calls"].sum() == calls["is_prime"] == calls_of_is_prime(COPIES)
+    listed = polars.read_parquet(tables / "recordings.parquet")
+    problems = listed.filter(polars.col("problem").is_not_null())
+    assert sorted(Path(each).name for each in problems["recording"]) == [*DAMAGED]
+    assert problems["file"].is_null().sum() == 2
+
+
+def test_exported_files_are_the_same_for_any_number_of_jobs(damaged: Path, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    code, files = export(damaged, tmp_path / "tables", "--jobs", "1")
+    assert code == 3
+    assert len(files) == 1 + 7 * (COPIES + 1)
+    assert export(damaged, tmp_path / "tables", "--jobs", "2") == (code, files)
+
+
 def test_ctrl_c_ends_the_command_and_its_workers(folder: Path) -> None:
     os.mkfifo(folder / "pipe")  # no process writes to it, so its reader waits
     command: list[str | Path] = [*RTIT, "coverage", "--jobs", "2", folder / "pipe", folder]

@@ -9,7 +9,7 @@ import pytest
 from rtit.cli.main import main
 from rtit.perfdata import Writer
 
-REPORT = "  usage: rtit report [options] [FILE]      (rtit report --help)\n"
+REPORT = "  usage: rtit report [options] [FILE...]      (rtit report --help)\n"
 RECORD = "  usage: rtit record [options] [--] PROGRAM [ARGS...]      (rtit record --help)\n"
 COMMANDS = "  rtit --help lists the commands\n"
 
@@ -44,7 +44,11 @@ COMMANDS = "  rtit --help lists the commands\n"
         # similar to no option: dashes do not count
         (["report", "--zzzz"], "rtit report: unknown option --zzzz", REPORT),
         (["report", "--abc"], "rtit report: unknown option --abc", REPORT),
-        (["report", "perf.data", "more"], "rtit report: unexpected argument 'more'", REPORT),
+        (
+            ["info", "perf.data", "more"],
+            "rtit info: unexpected argument 'more'",
+            REPORT.replace("report", "info").replace("...", ""),
+        ),
         (["report", "--top"], "rtit report: --top: expected one argument", REPORT),
         (
             ["report", "--top", "x"],

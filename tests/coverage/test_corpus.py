@@ -140,6 +140,31 @@ def test_traces_are_read_by_arrow_tools(outcomes: list[str]) -> None:
     assert polars.DataFrame(found.edges)["source"].to_list() == found.edges.source.tolist()
 
 
+def test_parquet_files_have_the_coverage_and_the_covering_set(
+    outcomes: list[str], tmp_path: Path
+) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    paths = [tmp_path / f"{number:03}.pt" for number in range(len(outcomes))]
+    for path, each in zip(paths, outcomes, strict=True):
+        path.write_bytes(make_trace(each))
+    corpus_coverage(paths, image()).write_parquet(tmp_path / "tables")
+
+    def rows_of(query: str, file: str) -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = duckdb.execute(
+            query, [str(tmp_path / "tables" / file)]
+        ).fetchall()
+        return found
+
+    found = rows_of("select name, edges from read_parquet($1)", "traces.parquet")
+    assert found == [(str(path), len(each)) for path, each in zip(paths, outcomes, strict=True)]
+    found = rows_of("select source, target from read_parquet($1)", "edges.parquet")
+    assert found == sorted({edge for each in outcomes for edge in edges_of(each)})
+    query = "select name from read_parquet($1) where rank > 0 order by rank"
+    chosen = [str(name) for (name,) in rows_of(query, "traces.parquet")]
+    covered = {edge for name in chosen for edge in edges_of(outcomes[int(Path(name).stem)])}
+    assert covered == {edge for each in outcomes for edge in edges_of(each)}
+
+
 def test_empty_corpus_has_no_rows() -> None:
     found = corpus_coverage([], image())
     assert (len(found.traces), len(found.edges), found.covering_set) == (0, 0, [])

@@ -44,7 +44,7 @@ PYTHON_PARTS = {
     "gdb": "views trace image _core",
     "profile": "trace image x86 _core",
     "counting": "capture profile trace image _core",
-    "coverage": "profile trace image x86 html_page worker_processes _core",
+    "coverage": "profile query trace image x86 html_page worker_processes _core",
     "annotation": "profile trace image x86 _core",
     "diff": "profile trace image x86 _core",
     **dict.fromkeys(IMPORTABLE_BY_ALL, ""),

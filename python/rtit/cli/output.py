@@ -135,15 +135,16 @@ def write_folder(
 def atomic_folder(name: str, *, replaces: tuple[str, ...]) -> Iterator[Path]:
     """Make a folder to write files into; it has its name after all have been written.
 
-    An older folder is replaced if each of its files matches one of the patterns `replaces`. Raises
+    An older folder is replaced if each file below it matches one of the patterns `replaces`. Raises
     UsageError for a folder with other files, OSError.
     """
     import shutil
 
     path = Path(name).resolve()
     if path.is_dir():
-        for each in path.iterdir():
-            if each.is_dir() or not any(fnmatch(each.name, pattern) for pattern in replaces):
+        for each in path.rglob("*"):
+            matches = any(fnmatch(each.name, pattern) for pattern in replaces)
+            if not matches and (each.is_symlink() or not each.is_dir()):
                 raise UsageError(f"{name} has other files, such as {each.name}: give a new folder")
     elif path.exists():
         raise UsageError(f"{name} is a file: give the name of a folder")

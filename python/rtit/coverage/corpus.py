@@ -99,6 +99,19 @@ class CorpusCoverage:
             rows = zip(*(column.tolist() for column in columns.values()), strict=True)
             writer.writerows([name, *row] for name, row in zip(self.names, rows, strict=True))
 
+    def write_parquet(self, folder: str | os.PathLike[str]) -> None:
+        """Write `traces`, with a column `name`, and `edges` to `traces.parquet` and
+        `edges.parquet` in a folder.
+
+        Raises OSError, and UnsupportedError without DuckDB.
+        """
+        from rtit.query import write_parquet_table
+
+        path = Path(folder)
+        path.mkdir(exist_ok=True)
+        write_parquet_table(str(path / "traces.parquet"), {"name": self.names}, self.traces)
+        write_parquet_table(str(path / "edges.parquet"), {}, self.edges)
+
 
 def corpus_coverage(
     traces: Sequence[RawPt],

@@ -6,7 +6,7 @@ does not name is not decoded. The tables are those of `TABLES`.
 
 from __future__ import annotations
 
-from rtit.query.database import Database, Result
+from rtit.query.database import Database, Result, write_parquet_table
 from rtit.query.tables import TABLES
 
-__all__ = ["TABLES", "Database", "Result"]
+__all__ = ["TABLES", "Database", "Result", "write_parquet_table"]

@@ -7,7 +7,7 @@ access to files, network, extensions and variables of Python, and its settings a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from tempfile import TemporaryDirectory
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rtit.errors import UnsupportedError, UsageError
 from rtit.query.tables import TABLES, QueryTable, Request
-from rtit.text_escaping import escape_control_characters
+from rtit.text_escaping import escape_control_characters, name_to_text
 from rtit.trace.tables.batch import arrow_fields
 from rtit.trace.tables.selection import Selection
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MEMORY_LIMIT = "1GB"
 """Memory of DuckDB. Larger results of sorting and grouping are moved to a temporary folder."""
+_PARQUET = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
 
@@ -88,17 +89,23 @@ class Database:
         with self._own_errors():
             return Result(self, connection.execute(query))
 
-    def write_parquet(self, query: str, path: str, columns: Collection[str] = ()) -> None:
+    def write_parquet(
+        self, query: str, path: str, columns: Collection[str] = (), *, recording: str | None = None
+    ) -> None:
         """Write the rows of one SELECT statement to a `writable` file. Raises as `sql`.
 
-        `columns`: tables have these columns although the query does not name them.
+        `columns`: tables have these columns although the query does not name them. `recording`: the
+        value of a first column of this name.
         """
         connection = self._with_tables(query, columns)
         with self._own_errors():
             # A view, because the query may end with a semicolon or a comment.
             connection.execute(f"CREATE TEMP VIEW rtit_result AS {query}")
-            options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
-            connection.execute(f"COPY rtit_result TO $1 ({options})", [path])
+            rows = "rtit_result"
+            if recording is not None:
+                text = _printable_name(recording).replace("'", "''")
+                rows = f"(SELECT '{text}' AS recording, * FROM rtit_result)"
+            connection.execute(f"COPY {rows} TO $1 ({_PARQUET})", [path])
 
     def _with_tables(self, query: str, columns: Collection[str] = ()) -> duckdb.DuckDBPyConnection:
         """Return a connection that has the tables that a query names."""
@@ -191,6 +198,37 @@ class _Source:
         except BaseException as error:
             self._errors.append(error)
             raise
+
+
+def write_parquet_table(
+    path: str, texts: Mapping[str, Sequence[str | None]], table: object = None
+) -> None:
+    """Write a Parquet file: columns of texts, and beside them those of an Arrow table.
+
+    All have the same number of rows. Raises OSError, and UnsupportedError without DuckDB.
+    """
+    duckdb = _import_duckdb()
+    with duckdb.connect() as connection:
+        sources = []
+        if texts:
+            columns = ", ".join(f"{name} VARCHAR" for name in texts)
+            connection.execute(f"CREATE TEMP TABLE texts ({columns})")
+            lists = [[each and _printable_name(each) for each in texts[name]] for name in texts]
+            values = ", ".join(f"unnest(${at}::VARCHAR[])" for at in range(1, len(lists) + 1))
+            connection.execute(f"INSERT INTO texts SELECT {values}", lists)
+            sources.append("texts")
+        if table is not None:
+            connection.register("arrow_table", table)
+            sources.append("arrow_table")
+        try:
+            rows = f"(SELECT * FROM {' POSITIONAL JOIN '.join(sources)})"
+            connection.execute(f"COPY {rows} TO $1 ({_PARQUET})", [path])
+        except duckdb.IOException as error:
+            raise OSError(str(error)) from None
+
+
+def _printable_name(name: str) -> str:
+    return name_to_text(name).encode("utf-8", "backslashreplace").decode()
 
 
 def _import_duckdb() -> Any:

@@ -76,6 +76,14 @@ def _from_table(table: Table[Any]) -> QueryTable:
     return QueryTable(table.fields, lambda: map(_columns_of_batch, table))
 
 
+def _from_code_table(table: Table[Any], request: Request) -> QueryTable:
+    """Return a table of `Trace.blocks` and the like: one without streams has the columns, too."""
+    if not request.streams:
+        extra = (*request.table_options["extra_columns"], *table.extra_columns)
+        table = Table(table.batch_type, lambda: iter(()), extra)
+    return _from_table(table)
+
+
 def _columns_of_batch(batch: Batch) -> Columns:
     return batch.fields, [*batch.columns().values()]
 
@@ -100,15 +108,18 @@ def _packets(request: Request) -> QueryTable:
 
 
 def _blocks(request: Request) -> QueryTable:
-    return _from_table(request.trace.blocks(request.where, **request.table_options))
+    table = request.trace.blocks(request.where, **request.table_options)
+    return _from_code_table(table, request)
 
 
 def _instructions(request: Request) -> QueryTable:
-    return _from_table(request.trace.instructions(request.where, **request.table_options))
+    table = request.trace.instructions(request.where, **request.table_options)
+    return _from_code_table(table, request)
 
 
 def _branches(request: Request) -> QueryTable:
-    return _from_table(request.trace.branches(request.where, **request.table_options))
+    table = request.trace.branches(request.where, **request.table_options)
+    return _from_code_table(table, request)
 
 
 def _calls(request: Request) -> QueryTable:
