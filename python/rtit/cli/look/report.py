@@ -159,10 +159,10 @@ def _print_sum(total: ReportOfMany, sort: str | None, top: int) -> None:
     output.print_line(f"{'instructions':>14} {'branches':>12} {'PT bytes':>12}  recording")
     largest = sorted(total.recordings, key=lambda each: -each["instructions"])
     columns = ("instructions", "branches", "pt_bytes")
-    sums: dict[str, Any] = {name: total.total(name) for name in columns}
-    sums["file"] = "in all recordings"
-    for each in [*largest[:_STREAMS], sums]:
-        if each is sums:
+    totals: dict[str, Any] = {name: total.total(name) for name in columns}
+    totals["file"] = "in all recordings"
+    for each in [*largest[:_STREAMS], totals]:
+        if each is totals:
             _print_number_of_omitted_rows(len(largest) - _STREAMS, "smaller ones")
         output.print_line(
             f"{each['instructions']:14,} {each['branches']:12,} {each['pt_bytes']:12,}  "
@@ -175,12 +175,12 @@ def _print_sum(total: ReportOfMany, sort: str | None, top: int) -> None:
         output.print_line(f"{count:14,} {number:12,}  {name or 'unknown'}")
     _print_number_of_omitted_rows(len(total.threads) - _STREAMS, "threads")
     if sort is None:
-        _print_functions(total.functions, sums["instructions"], top)
+        _print_functions(total.functions, totals["instructions"], top)
     else:
         _print_function_totals(total.calls, sort, top)
     _print_missing_names(total.functions)
     exact = total.total("exact_bytes")
-    whole = sums["pt_bytes"]
+    whole = totals["pt_bytes"]
     if exact == whole:
         output.print_line(f"decoded: all {whole:,} bytes")
     else:
