@@ -131,11 +131,12 @@ def map_many(
     work = partial(_apply_to_recording, function, options)
     items = paths if client is None else [_absolute_path(path) for path in paths]
     processes = min(jobs or default_processes(), len(paths))
-    yield from zip(paths, run_in_order(work, items, processes, client), strict=True)
+    shown = map(display_name, paths)
+    yield from zip(shown, run_in_order(work, items, processes, client), strict=True)
 
 
 def _absolute_path(name: str) -> str:
-    return name if "://" in name else str(Path(name).absolute())
+    return name if is_url(name) else str(Path(name).absolute())
 
 
 def _apply_to_recording(
@@ -147,4 +148,4 @@ def _apply_to_recording(
     except InputError as error:
         return error
     except OSError as error:
-        return InputError(error.strerror or str(error), source=path)
+        return InputError(error.strerror or str(error), source=display_name(path))

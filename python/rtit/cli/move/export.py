@@ -14,6 +14,7 @@ from rtit.cli.many_recordings import ManyRecordings
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import UsageError
+from rtit.remote_files import display_name
 
 if TYPE_CHECKING:
     from rtit.trace import Selection, Trace
@@ -139,7 +140,7 @@ def _export_many(arguments: argparse.Namespace, recordings: Sequence[str | None]
             file = f"{len(listed):06}.parquet"
             for table in arguments.tables:
                 (folder / table / written).rename(folder / table / file)
-            listed.append((name, file, "; ".join(gaps) or None))
+            listed.append((display_name(name), file, "; ".join(gaps) or None))
             lines += gaps
             has_gaps |= code != 0
         options.check_path_map(arguments, many.matched_maps)
