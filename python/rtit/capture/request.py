@@ -240,7 +240,7 @@ _MAX_RING_SIZE = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Limits in bytes. `snapshot`: keep the last bytes of each thread; `max_size`: stop when the
+    """Limits in bytes. `snapshot`: keep the last bytes of each thread or CPU; `max_size`: stop when the
     file reaches this size.
     """
 
@@ -428,7 +428,6 @@ class RecordRequest:
             "--start-at": self.start_at,
             "--stop-at": self.stop_at,
             "--qemu-env": self.qemu_env,
-            "--snapshot": self.size_limits is not None and self.size_limits.snapshot,
         }
         for option, value in excluded.items():
             if value:

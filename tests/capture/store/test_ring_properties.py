@@ -61,7 +61,7 @@ def test_ring_buffer_holds_the_last_bytes_from_a_psb_on(
     seed: int, count: int, sizes: list[int], size: int
 ) -> None:
     data = trace(seed, count)
-    ring = RingBuffer(1, size)
+    ring = RingBuffer(1, 1, -1, size)
     done = 0
     for chunk in cut(data, sizes):
         ring.add_packets(chunk)

@@ -26,6 +26,7 @@ use super::qemu_log::{self, LogEvent, LoggedInterrupt};
 use crate::fatal_error::exit_with_error;
 use crate::shared::config::{KernelLayout, RecordingConfig};
 use crate::shared::recorder_link::{new_message, RecorderLink};
+use crate::shared::shared_state::SharedClock;
 use crate::thread::executed_path::ExecutedPath;
 use crate::thread::translation_block::BlockExit;
 
@@ -80,6 +81,12 @@ pub(super) struct ProcessorRecorder {
     unit: TraceUnit,
     path: ExecutedPath,
     writes_truth: bool,
+    /// Whether the recorder keeps the last packets only, and can ask for them with `shared_clock`.
+    snapshot: bool,
+    shared_clock: SharedClock,
+    answered_requests: u64,
+    /// PSBs at which the executed path has been cut: a decoder of a snapshot can start at each PSB.
+    psbs: u64,
     context: TracedContext,
     event_trace: bool,
     cpu: SystemCpuState,
@@ -109,6 +116,9 @@ impl ProcessorRecorder {
     pub(super) fn new(config: &RecordingConfig) -> Result<ProcessorRecorder, String> {
         let link = RecorderLink::connect_to_recorder(&config.folder)
             .map_err(|error| format!("no recorder answers: {error}"))?;
+        let clock = config.folder.join("clock");
+        let shared_clock = SharedClock::open_shared_clock(&clock, config.tsc_tick())
+            .map_err(|error| format!("{}: {error}", clock.display()))?;
         let settings = &config.settings;
         let has = |bit| settings.ctl & bit != 0;
         Ok(ProcessorRecorder {
@@ -116,6 +126,10 @@ impl ProcessorRecorder {
             unit: TraceUnit::new(settings).map_err(|error| error.to_string())?,
             path: ExecutedPath::new(config.min_run),
             writes_truth: config.truth.is_truth_written(),
+            snapshot: config.snapshot,
+            answered_requests: shared_clock.flush_requests(),
+            shared_clock,
+            psbs: 0,
             context: TracedContext {
                 os: has(ctl::OS),
                 user: has(ctl::USER),
@@ -194,6 +208,10 @@ impl ProcessorRecorder {
         if traced != self.is_traced {
             self.path.cut_run();
             self.is_traced = traced;
+        }
+        if self.snapshot && self.psbs != self.unit.psb_count() {
+            self.psbs = self.unit.psb_count();
+            self.path.cut_run();
         }
         if next.is_kernel_half() {
             if next.checked.get() != u64::from(self.kernel.version) {
@@ -583,7 +601,10 @@ impl ProcessorRecorder {
     #[inline(never)]
     fn send_pending(&mut self) {
         self.next_check = self.clock + CHECK_INTERVAL;
-        if self.unit.untaken_output().len() >= PACKETS_TO_SEND {
+        let requests = self.shared_clock.flush_requests();
+        if self.unit.untaken_output().len() >= PACKETS_TO_SEND || requests != self.answered_requests
+        {
+            self.answered_requests = requests;
             self.send_packets();
         }
         if self.writes_truth && self.path.should_send_records() {

@@ -76,7 +76,8 @@ class SystemGuest:
     def command(self, qemu: Path, folder: str) -> list[str]:
         """Return the command of QEMU with the plugin in the recording folder."""
         log = ["-d", "int,mmu", "-D", f"{folder}/{_LOG_NAME}"]
-        return [str(qemu), *self.arguments, "-plugin", f"{folder}/plugin.so", *log]
+        ending = [] if "-no-reboot" in self.arguments else ["-no-reboot"]
+        return [str(qemu), *self.arguments, *ending, "-plugin", f"{folder}/plugin.so", *log]
 
     def qemu_environment(self, folder: str) -> dict[str, str]:
         """Return the environment of the QEMU process, with the recording folder."""

@@ -120,8 +120,8 @@ class SystemRecordingSink(PluginSink):
             self._task = (pid, tid)
 
     def write_snapshot(self) -> int:
-        """Return 0: a system is recorded without snapshots."""
-        return 0
+        """Write a snapshot, if the recording takes snapshots; return its bytes of PT."""
+        return self._write_snapshot(self._model.tsc(self._last_clock))
 
     def close(self) -> None:
         """Close the files. May be called again."""

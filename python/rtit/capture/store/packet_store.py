@@ -1,7 +1,7 @@
 """Where recorded packets go: to the file, up to a maximum size, or into a ring buffer per thread.
 
-A snapshot recording (perf record --snapshot) keeps the last bytes of each thread in a ring buffer,
-and writes the ring buffers when a snapshot is requested.
+A snapshot recording (perf record --snapshot) keeps the last bytes of each thread, or of each CPU
+of a whole system, in a ring buffer, and writes the ring buffers when a snapshot is requested.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ class FileStore:
 class RingBuffer:
     """Keeps at least the last `size` bytes of a stream, in whole chunks."""
 
+    tid: int
     pid: int
+    cpu: int
     size: int
     chunks: deque[bytes] = field(default_factory=deque)
     buffered_bytes: int = 0
@@ -125,7 +127,9 @@ class RingBuffer:
 
 
 class SnapshotStore:
-    """Keeps the last `size` bytes of each thread, and writes them on request."""
+    """Keeps the last `size` bytes of each thread or, with `tid` -1, of each CPU, and writes them on
+    request.
+    """
 
     is_full = False
     free_bytes: int | None = None
@@ -133,12 +137,14 @@ class SnapshotStore:
     def __init__(self, writer: Writer, size: int) -> None:
         self._writer = writer
         self._size = size
-        self._rings: dict[int, RingBuffer] = {}
-        self._ended: deque[tuple[int, RingBuffer]] = deque()
+        self._rings: dict[tuple[int, int], RingBuffer] = {}
+        """By CPU (-1 for threads) and tid."""
+        self._ended: deque[RingBuffer] = deque()
         self._ended_bytes = 0
         self._max_threads = 0
         self._dropped_threads = 0
         self._snapshots = 0
+        self._has_cpus = False
 
     def add_packets(
         self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int, cpu: int = -1
@@ -146,9 +152,10 @@ class SnapshotStore:
         """Add packets to the thread's ring buffer, which drops the oldest ones."""
         if not data:
             return
-        ring = self._rings.get(tid)
+        ring = self._rings.get((cpu, tid))
         if ring is None:
-            ring = self._rings[tid] = RingBuffer(pid, self._size)
+            ring = self._rings[cpu, tid] = RingBuffer(tid, pid, cpu, self._size)
+            self._has_cpus = cpu >= 0
             self._max_threads = max(self._max_threads, len(self._rings))
         ring.add_packets(bytes(data))
 
@@ -156,41 +163,42 @@ class SnapshotStore:
         """End a thread. Its ring buffer joins those of other ended threads, which share their
         memory.
         """
-        ring = self._rings.pop(tid, None)
+        ring = self._rings.pop((-1, tid), None)
         if ring is None or ring.total_bytes_at_snapshot == ring.total_bytes:
             return
         ring.drop_oldest_bytes()
-        self._ended.append((tid, ring))
+        self._ended.append(ring)
         self._ended_bytes += ring.buffered_bytes
         while self._ended_bytes > self._size * self._max_threads:
-            self._ended_bytes -= self._ended.popleft()[1].buffered_bytes
+            self._ended_bytes -= self._ended.popleft().buffered_bytes
             self._dropped_threads += 1
 
     def write_snapshot(self, tsc: int) -> int:
         """Write every ring buffer that has new packets; all of it, as perf does."""
-        total = sum(self._write_ring(tid, ring, tsc) for tid, ring in self._ended)
+        total = sum(self._write_ring(ring, tsc) for ring in self._ended)
         self._ended.clear()
         self._ended_bytes = 0
-        total += sum(self._write_ring(tid, ring, tsc) for tid, ring in self._rings.items())
+        total += sum(self._write_ring(ring, tsc) for ring in self._rings.values())
         self._snapshots += 1
         return total
 
     def facts(self) -> dict[str, str]:
         """Return the number and size of the snapshots, and how many threads were dropped."""
+        owner = "CPU" if self._has_cpus else "thread"
         facts = {
-            "snapshot": f"{self._snapshots} of the last {format_size(self._size)} of each thread"
+            "snapshot": f"{self._snapshots} of the last {format_size(self._size)} of each {owner}"
         }
         if self._dropped_threads:
             facts["dropped"] = f"{self._dropped_threads} threads that had ended"
         return facts
 
-    def _write_ring(self, tid: int, ring: RingBuffer, tsc: int) -> int:
+    def _write_ring(self, ring: RingBuffer, tsc: int) -> int:
         if ring.total_bytes_at_snapshot == ring.total_bytes:
             return 0
         ring.total_bytes_at_snapshot = ring.total_bytes
         offset, data = ring.packets_from_first_psb()
         if data:
-            self._writer.auxtrace(tid, ring.pid, data, offset, tsc)
+            self._writer.auxtrace(ring.tid, ring.pid, data, offset, tsc, ring.cpu)
         return len(data)
 
 
