@@ -1,10 +1,12 @@
-"""Boots of Linux under QEMU: finds a kernel, and makes its initial file system."""
+"""Boots of Linux under QEMU: finds a kernel, makes its initial file system, and builds modules."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ QEMU = "qemu-system-x86_64"
 BUSYBOX = Path("/bin/busybox")
 KERNEL_VARIABLE = "RTIT_TEST_KERNEL"
 """Environment variable with the path of a bzImage."""
+HEADERS_VARIABLE = "RTIT_TEST_KERNEL_HEADERS"
+"""Environment variable with the folder of unpacked linux-headers and linux-kbuild packages."""
 APPEND = "console=ttyS0 quiet panic=-1 cryptomgr.notests"
 """The self-tests of ciphers are two thirds of a boot."""
 
@@ -30,8 +34,41 @@ def find_kernel() -> Path:
     return found[-1]
 
 
-def write_initrd(path: Path, script: str) -> None:
-    """Write an initial file system with busybox that runs `script` and powers off."""
+def build_module(folder: Path, name: str, source: str) -> bytes:
+    """Return the file of a module of the kernel; skip the test if it cannot be built."""
+    kernel, given = find_kernel(), os.environ.get(HEADERS_VARIABLE)
+    if not given:
+        pytest.skip(f"no headers of the kernel: {HEADERS_VARIABLE} is not set")
+    release = kernel.name.removeprefix("vmlinuz-")
+    headers = Path(given, "usr/src", f"linux-headers-{release}")
+    common = headers.with_name(f"linux-headers-{release.removesuffix('-cloud-amd64')}-common")
+    # The package's Makefile has the path at which it is installed.
+    build, module = folder / "build", folder / "module"
+    build.mkdir()
+    module.mkdir()
+    for each in headers.iterdir():
+        if each.name != "Makefile":
+            (build / each.name).symlink_to(each.resolve())
+    (build / "Makefile").write_text(f"include {common}/Makefile\n")
+    (module / f"{name}.c").write_text(source)
+    # Functions have one part: none is split off as "NAME.cold".
+    flags = "ccflags-y := -fno-reorder-blocks-and-partition"
+    (module / "Kbuild").write_text(f"obj-m += {name}.o\n{flags}\n")
+    made = subprocess.run(
+        ["make", "-C", str(build), f"M={module}", "modules"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    return (module / f"{name}.ko").read_bytes()
+
+
+def write_initrd(path: Path, script: str, files: Mapping[str, bytes] | None = None) -> None:
+    """Write an initial file system with busybox that runs `script` and powers off.
+
+    `files` has the contents of more files, by path.
+    """
     archive = bytearray()
 
     def add(name: str, mode: int, data: bytes = b"", device: tuple[int, int] = (0, 0)) -> None:
@@ -47,5 +84,7 @@ def write_initrd(path: Path, script: str) -> None:
     add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
     add("bin/busybox", stat.S_IFREG | 0o755, BUSYBOX.read_bytes())
     add("init", stat.S_IFREG | 0o755, init.encode())
+    for name, contents in (files or {}).items():
+        add(name, stat.S_IFREG | 0o644, contents)
     add("TRAILER!!!", 0)
     path.write_bytes(archive)

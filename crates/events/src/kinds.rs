@@ -64,6 +64,7 @@ kinds! { MessageKind {
     Truth = 42,
     Traced = 43,
     Counts = 44,
+    Module = 45,
 }}
 
 /// Bits of a record's flags. Each name begins with the kind of the record.

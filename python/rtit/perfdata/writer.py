@@ -438,15 +438,15 @@ class Writer:
                 records.TextPoke, pid, tid, time, *values, tail=was + now, misc=Misc.USER
             )
 
-    def kernel_mmap(self, address: int, size: int, pgoff: int, path: str) -> None:
-        """Write the mapping of kernel code, which was there from the beginning."""
+    def kernel_mmap(self, address: int, size: int, pgoff: int, path: str, time: int = 0) -> None:
+        """Write MMAP: kernel code was mapped at `time`; 0: it was there from the beginning."""
         values = (KERNEL_PID, 0, address, size, pgoff)
         self._append_record(
             records.Mmap,
             *values,
             tail=path.encode(),
             misc=Misc.KERNEL,
-            sample_id=self._sample_id(KERNEL_PID, 0, 0, _SIDEBAND_ID),
+            sample_id=self._sample_id(KERNEL_PID, 0, time, _SIDEBAND_ID),
         )
 
     def kernel_text_poke(self, time: int, address: int, new_bytes: bytes) -> None:

@@ -32,6 +32,17 @@ pub(crate) struct KernelLayout {
     pub(crate) task_comm: u64,
 }
 
+/// The address of `do_init_module` as linked, offsets in struct module, and those in struct mod_kallsyms.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ModuleLayout {
+    pub(crate) init: u64,
+    pub(crate) name: u64,
+    pub(crate) kallsyms: u64,
+    pub(crate) symbols: u64,
+    pub(crate) count: u64,
+    pub(crate) names: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct RecordingConfig {
     pub(crate) folder: PathBuf,
@@ -52,6 +63,7 @@ pub(crate) struct RecordingConfig {
     pub(crate) ring_blocks: usize,
     /// Of a whole system, if the recorder knows its kernel.
     pub(crate) kernel: Option<KernelLayout>,
+    pub(crate) modules: Option<ModuleLayout>,
 }
 
 impl RecordingConfig {
@@ -78,6 +90,7 @@ impl RecordingConfig {
             window: RecordingWindow::default(),
             ring_blocks: AUTO,
             kernel: None,
+            modules: None,
         };
         for line in text.lines() {
             let (name, value) = line
@@ -150,6 +163,7 @@ impl RecordingConfig {
             "start" => self.window.set_edge(false, value)?,
             "stop" => self.window.set_edge(true, value)?,
             "kernel" => self.kernel = Some(parse_kernel_layout(value)?),
+            "modules" => self.modules = Some(parse_module_layout(value)?),
             _ => self
                 .settings
                 .set_by_name(name, value)
@@ -166,11 +180,7 @@ fn parse_number<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
 
 /// Parses the fields of `KernelLayout` in order, with blanks between them.
 fn parse_kernel_layout(text: &str) -> Result<KernelLayout, String> {
-    let numbers: Result<Vec<u64>, String> = text
-        .split(' ')
-        .map(|number| parse_number("kernel", number))
-        .collect();
-    match numbers?[..] {
+    match parse_numbers("kernel", text)?[..] {
         [text, switch_to, task_pid, task_tgid, task_comm] => Ok(KernelLayout {
             text,
             switch_to,
@@ -180,6 +190,27 @@ fn parse_kernel_layout(text: &str) -> Result<KernelLayout, String> {
         }),
         _ => Err(format!("settings: kernel has five numbers, not {text}")),
     }
+}
+
+/// Parses the fields of `ModuleLayout` in order, with blanks between them.
+fn parse_module_layout(text: &str) -> Result<ModuleLayout, String> {
+    match parse_numbers("modules", text)?[..] {
+        [init, name, kallsyms, symbols, count, names] => Ok(ModuleLayout {
+            init,
+            name,
+            kallsyms,
+            symbols,
+            count,
+            names,
+        }),
+        _ => Err(format!("settings: modules has six numbers, not {text}")),
+    }
+}
+
+fn parse_numbers(name: &str, text: &str) -> Result<Vec<u64>, String> {
+    text.split(' ')
+        .map(|number| parse_number(name, number))
+        .collect()
 }
 
 /// Returns whether only one thread can run at a time.

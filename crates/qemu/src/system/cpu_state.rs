@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use rtit_unit::{CodeWidth, ProcessorState};
 
 const RSI: usize = 6 * 8;
+const RDI: usize = 7 * 8;
 const EFLAGS: usize = 136;
 const HFLAGS: usize = 176;
 const CR3: usize = 448;
@@ -46,6 +47,11 @@ impl SystemCpuState {
     pub(super) fn rsi(self) -> u64 {
         // SAFETY: a field of that type.
         unsafe { self.read(RSI) }
+    }
+
+    pub(super) fn rdi(self) -> u64 {
+        // SAFETY: a field of that type.
+        unsafe { self.read(RDI) }
     }
 
     pub(super) fn cr3(self) -> u64 {

@@ -14,12 +14,14 @@
 //! in the trace and a warning. The executed path comes from the same blocks, but its part that filters let through is
 //! chosen by the state of the processor, not by the trace unit.
 //!
-//! `code_spaces` holds the code that the reader of the recording has, for each address space.
+//! `code_spaces` holds the code that the reader of the recording has, for each address space. `kernel_modules` reads
+//! the symbols of a module from the kernel's memory.
 
 mod block;
 mod callbacks;
 mod code_spaces;
 mod cpu_state;
+mod kernel_modules;
 mod processor;
 pub(crate) mod qemu_log;
 

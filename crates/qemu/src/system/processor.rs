@@ -22,9 +22,10 @@ use rtit_unit::{settings::ctl, CodeWidth, EventReport, ProcessorState, TraceUnit
 use super::block::{FlagChange, SystemBlock, KERNEL_START};
 use super::code_spaces::{CodeReport, CodeSpace};
 use super::cpu_state::{read_guest_memory, SystemCpuState};
+use super::kernel_modules::read_module;
 use super::qemu_log::{self, LogEvent, LoggedInterrupt};
 use crate::fatal_error::exit_with_error;
-use crate::shared::config::{KernelLayout, RecordingConfig};
+use crate::shared::config::{KernelLayout, ModuleLayout, RecordingConfig};
 use crate::shared::recorder_link::{new_message, RecorderLink};
 use crate::shared::shared_state::SharedClock;
 use crate::thread::executed_path::ExecutedPath;
@@ -106,6 +107,9 @@ pub(super) struct ProcessorRecorder {
     layout: Option<KernelLayout>,
     /// The address of `__switch_to`; 0 while it is unknown.
     switch_address: u64,
+    modules: Option<ModuleLayout>,
+    /// The address of `do_init_module`; 0 while it is unknown.
+    module_init_address: u64,
     kernel: CodeSpace,
     /// By page number of the page table.
     spaces: HashMap<u64, CodeSpace>,
@@ -147,6 +151,8 @@ impl ProcessorRecorder {
             switched_to: 0,
             layout: config.kernel,
             switch_address: 0,
+            modules: config.modules,
+            module_init_address: 0,
             kernel: CodeSpace::default(),
             spaces: HashMap::new(),
             totals: Totals::default(),
@@ -219,6 +225,8 @@ impl ProcessorRecorder {
             }
             if next.start == self.switch_address {
                 self.switch_task();
+            } else if next.start == self.module_init_address {
+                self.report_module();
             }
         } else {
             self.check_low_code(next);
@@ -363,12 +371,7 @@ impl ProcessorRecorder {
     #[inline(never)]
     fn follow_any_transition(&mut self, block: &'static SystemBlock, next: &'static SystemBlock) {
         let mut last = Some(block);
-        let events = if qemu_log::has_text() {
-            let text = qemu_log::take_log_text();
-            qemu_log::parse_log(&String::from_utf8_lossy(&text))
-        } else {
-            Vec::new()
-        };
+        let events = qemu_log::take_events();
         for (index, event) in events.iter().enumerate() {
             let is_explained = match event {
                 LogEvent::Cr3(value) => self.write_cr3(&mut last, *value),
@@ -553,6 +556,9 @@ impl ProcessorRecorder {
         };
         let moved = first.wrapping_sub(layout.text) & !(KERNEL_ALIGNMENT - 1);
         self.switch_address = layout.switch_to.wrapping_add(moved);
+        self.module_init_address = self
+            .modules
+            .map_or(0, |modules| modules.init.wrapping_add(moved));
         let mut message = new_message(EventKind::Mmap, 0, 0);
         message.ip = layout.text.wrapping_add(moved);
         self.link.send_message(message, &[]);
@@ -578,6 +584,17 @@ impl ProcessorRecorder {
         if read_guest_memory(task.wrapping_add(layout.task_comm), &mut name) {
             let end = name.iter().position(|&byte| byte == 0).unwrap_or(COMM);
             self.send_message(EventKind::Comm, pid, tid, &name[..end]);
+        }
+    }
+
+    /// Reports the module that the kernel initializes: the argument of `do_init_module`, a struct module.
+    #[cold]
+    fn report_module(&mut self) {
+        let Some(layout) = self.modules else {
+            return;
+        };
+        if let Some(lines) = read_module(&layout, self.cpu.rdi(), &read_guest_memory) {
+            self.send_message(MessageKind::Module, 0, 0, &lines);
         }
     }
 
@@ -623,10 +640,17 @@ impl ProcessorRecorder {
         );
     }
 
-    /// Ends the recording before the block that has started last: whether that block has retired is unknown.
+    /// Ends the recording before the block that has started last, as it is unknown whether that block has retired; or,
+    /// if an exception in the block led to a triple fault, before the faulting instruction.
     pub(super) fn end_recording(&mut self) {
-        if self.block.take().is_none() {
+        let Some(block) = self.block.take() else {
             return;
+        };
+        if let Some(LogEvent::Interrupt(first)) = qemu_log::take_events().first() {
+            let index = block.instruction_index_at(first.ip);
+            if let Some(count) = index.filter(|_| !first.is_hardware) {
+                self.retire_part(block, count);
+            }
         }
         self.unit.disable_tracing();
         self.send_packets();

@@ -86,6 +86,14 @@ pub(super) fn has_text() -> bool {
     HAS_TEXT.load(Ordering::Relaxed)
 }
 
+/// Returns the events since the last call.
+pub(super) fn take_events() -> Vec<LogEvent> {
+    if !has_text() {
+        return Vec::new();
+    }
+    parse_log(&String::from_utf8_lossy(&take_log_text()))
+}
+
 /// Returns the text since the last call.
 pub(super) fn take_log_text() -> Vec<u8> {
     HAS_TEXT.store(false, Ordering::Release);

@@ -29,6 +29,8 @@ class PluginMessage(IntEnum):
     COUNTS = 44
     """With a file: the counts of process `ip`. Without: the thread, which goes on in another
     program, has executed `target` instructions in this one."""
+    MODULE = 45
+    """A kernel initializes a module: lines with its name, then its functions."""
 
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ _LOG_NAME = "rtit-log"
 _FORBIDDEN = {
     "-d": "rtit reads the log of QEMU itself",
     "-D": "rtit reads the log of QEMU itself",
+    "-S": "the machine would wait for a command and run nothing",
     "-enable-kvm": "rtit records code that QEMU translates, which KVM bypasses",
 }
 
@@ -84,6 +85,7 @@ class SystemGuest:
         return {
             **self.environment,
             "RTIT_QEMU_FOLDER": folder,
+            "RTIT_QEMU_MASK": "0",
             "LD_PRELOAD": f"{folder}/plugin.so",
         }
 
@@ -95,9 +97,26 @@ class LinuxKernel:
     symbols: list[Symbol]
     layout: tuple[int, ...]
     """Addresses of _text and __switch_to, and offsets of pid, tgid and comm in task_struct."""
+    module_layout: tuple[int, ...] | None
+    """Address of do_init_module, and offsets of `_MODULE_FIELDS`; None if they are unknown."""
+
+    @property
+    def settings(self) -> str:
+        """The lines of the plugin's settings file."""
+        lines = [f"kernel={' '.join(map(str, self.layout))}\n"]
+        if self.module_layout is not None:
+            lines.append(f"modules={' '.join(map(str, self.module_layout))}\n")
+        return "".join(lines)
 
 
-_FIELDS = ("pid", "tgid", "comm")
+_TASK_FIELDS = [("task_struct", field) for field in ("pid", "tgid", "comm")]
+_MODULE_FIELDS = [
+    ("module", "name"),
+    ("module", "kallsyms"),
+    ("mod_kallsyms", "symtab"),
+    ("mod_kallsyms", "num_symtab"),
+    ("mod_kallsyms", "strtab"),
+]
 _NO_SYMBOLS = (
     "the kernel's symbols are unknown, so functions have no names, and all threads count as one: "
     "rtit reads them from a bzImage after -kernel that has BTF"
@@ -116,13 +135,17 @@ def _read_kernel(request: RecordRequest) -> LinuxKernel | None:
     except ImageError:
         return None
     addresses = {name: address for address, _, name in symbols}
-    offsets = image.field_offsets(("task_struct", field) for field in _FIELDS)
+    offsets = image.field_offsets([*_TASK_FIELDS, *_MODULE_FIELDS])
     try:
         layout = [addresses[name] for name in ("_text", "__switch_to")]
-        layout += [offsets["task_struct", field] for field in _FIELDS]
+        layout += [offsets[field] for field in _TASK_FIELDS]
     except KeyError:
         return None
-    return LinuxKernel(symbols, tuple(layout))
+    try:
+        modules = (addresses["do_init_module"], *(offsets[field] for field in _MODULE_FIELDS))
+    except KeyError:
+        return LinuxKernel(symbols, tuple(layout), None)
+    return LinuxKernel(symbols, tuple(layout), modules)
 
 
 def find_system_qemu(request: RecordRequest) -> QemuInstallation:
@@ -183,7 +206,7 @@ def start_system(request: RecordRequest, installation: QemuInstallation) -> Qemu
         settings += f"ctl={ctl}\ncr3_match={request.cr3}\n"
     kernel = _read_kernel(request)
     if kernel is not None:
-        settings += f"kernel={' '.join(map(str, kernel.layout))}\n"
+        settings += kernel.settings
     environment = dict(os.environ if request.env is None else request.env)
     guest = SystemGuest(request.argv[1:], environment, request.cwd)
     qemu = QemuProcess(installation, settings, guest)

@@ -6,6 +6,7 @@ process (`rtit.perfdata.system_processes`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,11 @@ _KERNEL_SPACE = 0xFFFF_FFFF
 _CPU = 0
 _IDLE_TASK = "swapper/0"
 _KERNEL_PATH = "[kernel.kallsyms]_text"
+_MODULE_ALIASES = frozenset(("init_module", "cleanup_module"))
+"""Names that every module has for two of its functions, besides names of their own."""
+_PAGE = 4096
+_MAX_MODULE_SYMBOLS = 1 << 20
+"""Symbols of modules that are written, of all loads together."""
 
 
 class SystemRecordingSink(PluginSink):
@@ -41,6 +47,8 @@ class SystemRecordingSink(PluginSink):
         super().__init__(writer, truth, size_limits, model)
         self._has_ended = False
         self._pending = bytearray()
+        self._pending_module = bytearray()
+        self._module_symbols = 0
         self._symbols = symbols
         self._task = (0, 0)
         self._names = {0: _IDLE_TASK}
@@ -82,6 +90,11 @@ class SystemRecordingSink(PluginSink):
             self._writer.itrace_start(0, 0, tsc)
         elif kind == EventKind.MMAP:
             self._write_kernel(ip)
+        elif kind == PluginMessage.MODULE:
+            self._pending_module += blob
+            if not flags:
+                self._write_module(self._pending_module.decode(errors="replace"), tsc)
+                self._pending_module.clear()
         elif kind == EventKind.COMM:
             self._switch_task(target, extra, tsc, bytes(blob).decode(errors="replace"))
         elif kind == EventKind.SWITCH:
@@ -103,9 +116,40 @@ class SystemRecordingSink(PluginSink):
             f"{address + moved if address >= linked['_text'] else address:016x} {kind} {name}\n"
             for address, kind, name in self._symbols
         ]
+        self._write_symbols(lines, "w")
+
+    def _write_module(self, text: str, tsc: int) -> None:
+        """Write the mappings of a module and its symbols; `text` is that of the plugin's message.
+
+        Raises ValueError if the text has another form.
+        """
+        name, *rows = text.splitlines()
+        self._module_symbols += len(rows)
+        if self.is_full or self._module_symbols > _MAX_MODULE_SYMBOLS:
+            return
+        lines = []
+        ranges: list[tuple[int, int]] = []
+        named = Counter(row.split(" ", 1)[0] for row in rows)
+        for row in sorted(rows):
+            address, size, kind, symbol = row.split(" ", 3)
+            start, end = int(address, 16), int(address, 16) + int(size, 16)
+            if symbol not in _MODULE_ALIASES or named[address] == 1:
+                lines.append(f"{start:016x} {kind} {symbol}\t[{name}]\n")
+            # A module has pages of its own.
+            first, last = start & -_PAGE, (end + _PAGE - 1) & -_PAGE
+            if ranges and first <= ranges[-1][1]:
+                ranges[-1] = ranges[-1][0], max(ranges[-1][1], last)
+            else:
+                ranges.append((first, last))
+        for first, last in ranges:
+            self._writer.kernel_mmap(first, last - first, first, f"[{name}]", tsc)
+        self._write_symbols(lines, "a")
+
+    def _write_symbols(self, lines: list[str], mode: str) -> None:
         path = kallsyms_path(self._writer.path)
         try:
-            Path(path).write_text("".join(lines), encoding="utf-8")
+            with Path(path).open(mode, encoding="utf-8") as file:
+                file.writelines(lines)
         except OSError as error:
             raise RecordError(f"cannot write {path}: {error.strerror}") from error
 

@@ -88,6 +88,8 @@ class Kernel:
         self.addresses: dict[str, int] = {}
         """Symbol -> address, of the kernel itself; after `build`."""
         self._symbols_left = _MAX_SYMBOLS
+        self._listed: dict[str, tuple[int, int, dict[tuple[int, int, str], None]]] = {}
+        """Path -> start and end of its mappings, and their functions: address, size, name."""
         self.used = KernelFilesUsed()
         """The files that were used; after `build`."""
 
@@ -208,6 +210,7 @@ class Kernel:
         seen: set[str] = set()
         problems: list[Problem] = []
         cores = 0
+        has_first_code = self.changes.has_first_code
         for each in self._maps:
             problem = None
             if each.path.startswith(_CORES):
@@ -218,7 +221,7 @@ class Kernel:
                     self._add_vmlinux(image, each, vmlinux, has_kallsyms=bool(symbols))
                     self._list_symbols(each, core_rows)
                     continue
-                if kcore is None and not self.changes.has_first_code:
+                if kcore is None and not has_first_code:
                     problem = self._missing_kernel_code_problem(each)
                 self._list_symbols(each, core_rows)
             else:
@@ -226,7 +229,8 @@ class Kernel:
                 seen.add(name)
                 module_symbols = owned.get(name, [])
                 self._list_symbols(each, module_symbols)
-                if kcore is None or not kcore.has_byte_at(each.start):
+                is_in_kcore = kcore is not None and kcore.has_byte_at(each.start)
+                if not (has_first_code or is_in_kcore):
                     problem = modules.load_module(image, each, module_symbols)
             if problem is not None:
                 problems.append(problem)
@@ -235,6 +239,8 @@ class Kernel:
             problems.append(_TOO_OFTEN)
         self.used.files.update(modules.used)
         self._modules_without_maps(image, owned, seen)
+        for path, (start, end, listed) in self._listed.items():
+            self._files.set_symbols(path, FileSymbols.from_rows(start, end, listed))
         unknown = sum(each.message == UNKNOWN for each in problems)
         self.problems += [each for each in problems if each.message != UNKNOWN or unknown == 1]
         if unknown > 1:
@@ -325,7 +331,10 @@ class Kernel:
                 self._add_mapping(image, each, start, None)
 
     def _list_symbols(self, mapping: Mapping, rows: list[Kallsym]) -> None:
-        """List the symbols of a mapping by address. A symbol of data ends the function before."""
+        """List the symbols of a mapping by address. A symbol of data ends the function before.
+
+        A module has several mappings: of its code, and of its initialization code.
+        """
         self._symbols_left -= len(rows)
         if not rows or self._symbols_left < 0:
             return
@@ -338,5 +347,7 @@ class Kernel:
             end = starts[following] if following < len(starts) else mapping.end
             listed.append((row.address, min(end, mapping.end) - row.address, row.name))
         if listed:
-            symbols = FileSymbols.from_rows(mapping.start, mapping.end, listed)
-            self._files.set_symbols(self._path_distinct_from_host(mapping.path), symbols)
+            path = self._path_distinct_from_host(mapping.path)
+            start, end, rows_of_path = self._listed.get(path, (mapping.start, mapping.end, {}))
+            rows_of_path.update(dict.fromkeys(listed))
+            self._listed[path] = min(start, mapping.start), max(end, mapping.end), rows_of_path
