@@ -115,7 +115,7 @@ def test_cr3_filter_selects_one_page_table(boot: Boot, tmp_path: Path) -> None:
         (["--kernel", "bzImage"], "--kernel needs --system"),
         (["--initrd", "initrd", "true"], "--initrd and --append need --kernel"),
         (["--cr3", "0x1000", "true"], "--cr3 needs --system"),
-        (["--system", "--snapshot", "--", QEMU], "--snapshot cannot be combined with --system"),
+        (["--system", "--", QEMU, "-S"], "-S cannot be used with --system"),
     ],
 )
 def test_impossible_options_of_systems_are_refused(arguments: list[str], message: str) -> None:

@@ -240,8 +240,8 @@ _MAX_RING_SIZE = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Limits in bytes. `snapshot`: keep the last bytes of each thread or CPU; `max_size`: stop when the
-    file reaches this size.
+    """Limits in bytes. `snapshot`: keep the last bytes of each thread or CPU; `max_size`: stop when
+    the file reaches this size.
     """
 
     snapshot: int | None = None

@@ -104,7 +104,9 @@ def _streams_by_thread(trace: Trace) -> dict[int, list[Stream]]:
     found: dict[int, list[Stream]] = {}
     if "system" in trace.facts:
         # The truth file has one path for each processor.
-        return {stream.cpu: [stream] for stream in trace.streams}
+        for stream in trace.streams:
+            found.setdefault(stream.cpu, []).append(stream)
+        return found
     for stream in trace.by_thread(always_split=True):
         found.setdefault(stream.tid, []).append(stream)
     return found

@@ -25,9 +25,11 @@ class File:
     def __init__(self) -> None:
         self.pieces: list[AuxChunk] = []
 
-    def auxtrace(self, tid: int, pid: int, data: bytes, offset: int, tsc: int) -> None:
+    def auxtrace(
+        self, tid: int, pid: int, data: bytes, offset: int, tsc: int, cpu: int = -1
+    ) -> None:
         view = memoryview(data + bytes(-len(data) % 8))
-        self.pieces.append(AuxChunk(0, offset, tsc, 0, tid, -1, view))
+        self.pieces.append(AuxChunk(0, offset, tsc, 0, tid, cpu, view))
 
 
 def trace(seed: int, count: int) -> bytes:
@@ -121,7 +123,7 @@ def test_memory_of_ended_threads_is_bounded(steps: list[tuple[int, bool]]) -> No
             live.add(tid)
             written.add(tid)
             most = max(most, len(live))
-        assert sum(ring.buffered_bytes for _, ring in snapshot._ended) <= 4096 * most
+        assert sum(ring.buffered_bytes for ring in snapshot._ended) <= 4096 * most
     snapshot.write_snapshot(1)
     there = {piece.tid for piece in file.pieces}
     assert live <= there <= written

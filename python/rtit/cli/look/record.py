@@ -268,9 +268,9 @@ def _add_limit_options(parser: CommandParser) -> None:
         nargs="?",
         const=_DEFAULT_SNAPSHOT,
         metavar="SIZE",
-        help=f"Keep only the last SIZE bytes of each thread's trace (default: "
-        f"{_DEFAULT_SNAPSHOT}). rtit writes these bytes to the file when the program ends or "
-        "crashes, and each time rtit receives SIGUSR2",
+        help=f"Keep only the last SIZE bytes of each thread's trace, with --system of each CPU's "
+        f"(default: {_DEFAULT_SNAPSHOT}). rtit writes these bytes to the file when the program "
+        "ends or crashes, and each time rtit receives SIGUSR2",
     )
     options.add_value_option(
         group,
