@@ -116,6 +116,9 @@ def test_cr3_filter_selects_one_page_table(boot: Boot, tmp_path: Path) -> None:
         (["--initrd", "initrd", "true"], "--initrd and --append need --kernel"),
         (["--cr3", "0x1000", "true"], "--cr3 needs --system"),
         (["--system", "--", QEMU, "-S"], "-S cannot be used with --system"),
+        (["--system", "--", QEMU, "-enable-kvm", "-S"], "-enable-kvm cannot be used with --system"),
+        (["--system", "--", QEMU, "--d", "int"], "--d cannot be used with --system"),
+        (["--system", "--", QEMU, "-M", "pc,accel=kvm"], "accel=kvm cannot be used with --system"),
     ],
 )
 def test_impossible_options_of_systems_are_refused(arguments: list[str], message: str) -> None:
@@ -137,3 +140,31 @@ def test_missing_emulator_is_named_with_its_package(tmp_path: Path) -> None:
     )
     assert found.returncode == 127
     assert "is not installed (Debian and Ubuntu: qemu-system-x86)" in found.stderr
+
+
+def test_missing_kernel_is_named_with_its_package(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [*RTIT, "record", "--system", "--kernel", "bzImage"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 125
+    assert found.stderr.startswith("rtit record: -kernel bzImage: no such file (unpack a kernel")
+    assert found.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_machine_without_kernel_is_reported(tmp_path: Path) -> None:
+    find_kernel()
+    words = ["-display", "none", "-nodefaults", "-monitor", "stdio"]
+    found = subprocess.run(
+        [*RTIT, "record", "--system", "--", QEMU, *words],
+        cwd=tmp_path,
+        input="quit\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "nothing was recorded: the machine did not reach the 32-bit entry" in found.stderr

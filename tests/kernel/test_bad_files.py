@@ -288,6 +288,24 @@ def test_symbols_of_repeated_mappings_are_limited(
     assert any("more often" in str(problem) for problem in kernel.problems)
 
 
+def test_module_with_two_mappings_has_functions_of_both(tmp_path: Path) -> None:
+    """As of a module of a recorded system, whose code is in the recording."""
+    initial = made.MODULE + 0x1_0000
+    names = tmp_path / "kallsyms"
+    names.write_text(f"{made.MODULE:x} t work\t[made]\n{initial:x} t start\t[made]\n")
+    files = Files()
+    kernel = Kernel(KernelFiles(kallsyms=str(names)), files)
+    for address in (made.MODULE, initial):
+        kernel.mmap(1, address, 0x1000, address, "[made]", None)
+        kernel.changes.text_poke(0, address, b"", b"\xc3")
+    kernel.build_image()
+    assert kernel.problems == []
+    symbols = files.symbols("[made]")
+    assert symbols is not None
+    found = [(each.name, each.offset) for each in symbols.functions]
+    assert found == [("work", made.MODULE), ("start", initial)]
+
+
 def test_corrupted_module_gives_result_or_error(recorded: Path, machine: Machine) -> None:
     content = made.module().read_bytes()
     symbols = read_kallsyms(recorded / "kcore_dir" / "kallsyms")

@@ -1,7 +1,7 @@
 //! The symbols of a kernel module, from the memory of the guest while the kernel initializes the module.
 //!
-//! At the start of `do_init_module`, `module.kallsyms` has all symbols of the module's file, with the addresses to which
-//! the kernel has moved them. Later it lacks those of initialization code.
+//! At the start of `do_init_module`, `module.kallsyms` has all symbols of the module's file, with the addresses to
+//! which the kernel has moved them. Later it lacks those of initialization code.
 
 use crate::shared::config::ModuleLayout;
 

@@ -33,6 +33,8 @@ use crate::thread::translation_block::BlockExit;
 
 /// The 32-bit entry of a Linux kernel, to which the boot protocol loads it.
 const KERNEL_ENTRY: u64 = 0x10_0000;
+const NO_KERNEL: &str =
+    "nothing was recorded: the machine did not reach the 32-bit entry of a Linux kernel";
 /// Instructions between two looks at what should be sent.
 const CHECK_INTERVAL: u64 = 1 << 14;
 const PACKETS_TO_SEND: usize = 1 << 16;
@@ -644,7 +646,8 @@ impl ProcessorRecorder {
     /// if an exception in the block led to a triple fault, before the faulting instruction.
     pub(super) fn end_recording(&mut self) {
         let Some(block) = self.block.take() else {
-            return;
+            self.send_message(EventKind::Warning, 0, 0, NO_KERNEL.as_bytes());
+            return self.send_message(EventKind::Exit, 0, 0, &[]);
         };
         if let Some(LogEvent::Interrupt(first)) = qemu_log::take_events().first() {
             let index = block.instruction_index_at(first.ip);

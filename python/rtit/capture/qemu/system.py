@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,11 +33,12 @@ _CR3_FILTER = 1 << 7
 """IA32_RTIT_CTL.CR3Filter."""
 _LOG_NAME = "rtit-log"
 """The name that the plugin recognizes as that of QEMU's log."""
+_NO_KVM = "rtit records code that QEMU translates, which KVM bypasses"
 _FORBIDDEN = {
     "-d": "rtit reads the log of QEMU itself",
     "-D": "rtit reads the log of QEMU itself",
     "-S": "the machine would wait for a command and run nothing",
-    "-enable-kvm": "rtit records code that QEMU translates, which KVM bypasses",
+    "-enable-kvm": _NO_KVM,
 }
 
 
@@ -153,10 +155,7 @@ def find_system_qemu(request: RecordRequest) -> QemuInstallation:
     name = Path(request.argv[0]).name
     if name != QEMU_SYSTEM:
         raise UsageError(f"--system needs the command of {QEMU_SYSTEM}, not of {name!r}")
-    for argument in request.argv[1:]:
-        reason = _FORBIDDEN.get(argument)
-        if reason is not None:
-            raise UsageError(f"{QEMU_SYSTEM} {argument} cannot be used with --system: {reason}")
+    _check_qemu_arguments(request)
     try:
         check_program(request.argv, env=request.env, cwd=request.cwd)
     except RecordError as error:
@@ -183,6 +182,24 @@ def find_system_qemu(request: RecordRequest) -> QemuInstallation:
             f"{_VERSION}"
         )
     return QemuInstallation(qemu, version[0], plugin)
+
+
+def _check_qemu_arguments(request: RecordRequest) -> None:
+    """Raise UsageError for options that a recording excludes, RecordError for a missing file."""
+    for argument, value in pairwise([*request.argv[1:], ""]):
+        option = f"-{argument.lstrip('-')}" if argument.startswith("-") else ""
+        reason = _FORBIDDEN.get(option)
+        accelerator = value if option == "-accel" else value.partition("accel=")[2]
+        if option in ("-accel", "-machine", "-M") and accelerator.startswith("kvm"):
+            reason = _NO_KVM
+        if reason is not None:
+            words = argument if option in _FORBIDDEN else f"{argument} {value}"
+            raise UsageError(f"{QEMU_SYSTEM} {words} cannot be used with --system: {reason}")
+        if option == "-kernel" and not Path(request.cwd or ".", value).is_file():
+            raise RecordError(
+                f"{option} {value}: no such file (unpack a kernel from a package, on Debian and "
+                "Ubuntu linux-image-*: apt-get download, dpkg -x)"
+            )
 
 
 def start_system(request: RecordRequest, installation: QemuInstallation) -> QemuSession:
