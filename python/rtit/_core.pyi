@@ -558,15 +558,28 @@ class StreamDecoder:
     def visited_intervals(self) -> list[int]:
         """After `count`: the intervals in which anything ran."""
 
+ProcessorTasks = tuple[int, Sequence[tuple[Buffer, Buffer]], Buffer, Sequence[Names]]
+"""The address of `__switch_to`; of each decoder the start (TSC, u64) and the task (u32) of each
+scheduling interval; the process of each task (u32), as an index in the names.
+"""
+
 @final
 class ProcessCalls:
     """The calls of a process, from one new decoder for each of its threads.
 
     `is_whole`: the streams begin with the threads. One request for results decodes all streams;
     for other results there must be new decoders. In the results a thread is an index in `decoders`.
+
+    With `tasks`, the decoders are those of processors with the kernel's code, and a thread is a
+    task: an index in the third element of `tasks`; its length is the number of an unknown task.
     """
     def __init__(
-        self, decoders: Sequence[StreamDecoder], names: Names, is_whole: bool, max_pairs: int
+        self,
+        decoders: Sequence[StreamDecoder],
+        names: Names,
+        is_whole: bool,
+        max_pairs: int,
+        tasks: ProcessorTasks | None = None,
     ) -> None: ...
     def totals(self, max_runs: int) -> Columns:
         """Return who called whom, as u64 columns.

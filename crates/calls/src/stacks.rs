@@ -44,6 +44,10 @@ pub enum FunctionRole {
     ResolvesFunctions,
     /// `_Unwind_Resume`: continues to unwind, from the function that called it.
     ResumesUnwinding,
+    /// The kernel's `begin_new_exec`: the system call returns to another program.
+    ReplacesProgram,
+    /// `__x86_return_thunk` and its variants: the return of the function that jumped there.
+    ReturnsForJump,
 }
 
 impl FunctionRole {
@@ -66,6 +70,11 @@ impl FunctionRole {
                 FunctionRole::LeavesStack
             }
             "runtime.schedule" => FunctionRole::Schedules,
+            "begin_new_exec" => FunctionRole::ReplacesProgram,
+            "__x86_return_thunk"
+            | "its_return_thunk"
+            | "srso_return_thunk"
+            | "retbleed_return_thunk" => FunctionRole::ReturnsForJump,
             name if name.starts_with("_dl_runtime_resolve") => FunctionRole::ResolvesFunctions,
             name if name.starts_with("_Unwind_Resume") => FunctionRole::ResumesUnwinding,
             _ => FunctionRole::Ordinary,
@@ -232,10 +241,19 @@ const MAX_STUB_INSTRUCTIONS: u64 = 8;
 /// Calls and jumps that are remembered with their properties.
 const CACHE_SIZE: usize = 1 << 13;
 
-/// Properties of a call: from, to, its number, and whether it leaves the stack.
-type CachedCall = (u64, u64, u32, bool);
+/// Properties of a call: from, to, its number, and its effect.
+type CachedCall = (u64, u64, u32, CallEffect);
+const NO_CACHED_CALL: CachedCall = (0, 0, 0, CallEffect::None);
 /// A jump, and where it leads.
 type CachedJump = (u64, u64, JumpRange);
+
+/// What a call does besides pushing a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum CallEffect {
+    None,
+    LeavesStack,
+    ReplacesProgram,
+}
 
 /// How far a jump leads, by the names of functions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -298,6 +316,8 @@ pub struct CallStacks<C, L = ()> {
     handlers: AddressSet,
     /// A signal handler has returned: the next system call is sigreturn.
     is_in_restorer: bool,
+    /// The kernel has begun exec: it returns to another program.
+    replaces_program: bool,
     /// Frames of the stack before a loss, by return addresses that occur once there.
     before_loss: AddressMap<u32>,
     cached_calls: Vec<CachedCall>,
@@ -345,8 +365,9 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             return_addresses: AddressSet::default(),
             handlers: AddressSet::default(),
             is_in_restorer: false,
+            replaces_program: false,
             before_loss: AddressMap::default(),
-            cached_calls: vec![(0, 0, 0, false); CACHE_SIZE],
+            cached_calls: vec![NO_CACHED_CALL; CACHE_SIZE],
             cached_jumps: vec![(0, 0, JumpRange::SameFunction); CACHE_SIZE],
             records: CallRecords::new(log),
         }
@@ -375,7 +396,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
 
     /// The answers of `code` have changed.
     pub fn forget_code(&mut self) {
-        self.cached_calls.fill((0, 0, 0, false));
+        self.cached_calls.fill(NO_CACHED_CALL);
         self.cached_jumps.fill((0, 0, JumpRange::SameFunction));
     }
 
@@ -436,6 +457,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         self.next_root = next_root;
         self.excess_calls = 0;
         self.is_in_restorer = false;
+        self.replaces_program = false;
         self.before_loss.clear();
     }
 
@@ -448,20 +470,24 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             return; // reads its own address
         }
         let slot = cache_slot(from, to);
-        let (number, leaves_stack) = match self.cached_calls.get(slot) {
-            Some(&(a, b, number, leaves)) if (a, b) == (from, to) => (number, leaves),
+        let (number, effect) = match self.cached_calls.get(slot) {
+            Some(&(a, b, number, effect)) if (a, b) == (from, to) => (number, effect),
             _ => self.look_up_call(slot, from, return_address, to),
         };
         if self.node == NO_NODE {
             self.push_root(from);
         }
-        if leaves_stack {
-            if self.must_wait() {
-                return;
+        match effect {
+            CallEffect::None => {}
+            CallEffect::ReplacesProgram => self.replaces_program = true,
+            CallEffect::LeavesStack => {
+                if self.must_wait() {
+                    return;
+                }
+                self.suspend();
+                self.start_stack(RootKind::NewStack);
+                self.push_root(from);
             }
-            self.suspend();
-            self.start_stack(RootKind::NewStack);
-            self.push_root(from);
         }
         let node = self.tree.enter_call(self.node, number, CallKind::Call);
         self.push(FrameKind::Call, return_address, from, to, number, node);
@@ -474,17 +500,21 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         from: u64,
         return_address: u64,
         to: u64,
-    ) -> (u32, bool) {
+    ) -> (u32, CallEffect) {
         if self.return_addresses.len() < MAX_KNOWN_TARGETS {
             self.called_entries.insert(to);
             self.return_addresses.insert(return_address);
         }
         let number = self.code.call_number(Some(from), to, CallKind::Call);
-        let leaves_stack = self.code.role_at(from) == FunctionRole::LeavesStack;
+        let effect = match (self.code.role_at(from), self.code.role_at(to)) {
+            (FunctionRole::LeavesStack, _) => CallEffect::LeavesStack,
+            (_, FunctionRole::ReplacesProgram) => CallEffect::ReplacesProgram,
+            _ => CallEffect::None,
+        };
         if let Some(cached) = self.cached_calls.get_mut(slot) {
-            *cached = (from, to, number, leaves_stack);
+            *cached = (from, to, number, effect);
         }
-        (number, leaves_stack)
+        (number, effect)
     }
 
     /// A return at `from` went to `to`.
@@ -518,6 +548,9 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
 
     #[cold]
     fn leave_function(&mut self, from: u64, to: u64) {
+        if self.code.role_at(to) == FunctionRole::ReturnsForJump {
+            return;
+        }
         if self.called_entries.contains(&to) || self.code.function_at(to).is_some() {
             self.tail_call(from, to);
         }
@@ -581,16 +614,34 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         }
     }
 
-    /// The kernel continued at `to`: after the system call or at the interrupted instruction. If the kernel has entered
-    /// or left a signal handler, `to` is elsewhere in user code.
-    pub fn return_from_kernel(&mut self, to: u64) {
+    /// The kernel's IRET, SYSRET or far return at `from`, followed by `next` in memory, continued at `to`: after the
+    /// system call, at the interrupted instruction, or elsewhere: in a program or signal handler that the kernel starts,
+    /// or where an exception continues.
+    pub fn return_from_kernel(&mut self, from: u64, next: u64, to: u64) {
+        if to == next {
+            return; // serializes the processor
+        }
         let is_interrupted = |frame: &Frame| frame.returns() || frame.kind == FrameKind::Signal;
+        if to < KERNEL_START && std::mem::take(&mut self.replaces_program) {
+            self.leave_to(Link::Empty, CallEnd::Replaced);
+            return self.start_stack(RootKind::Start);
+        }
         let returned = self
             .frames_below(self.current)
             .map(|(_, frame)| frame)
             .find(|frame| is_interrupted(frame) && frame.return_address == to);
         if let Some(frame) = returned {
             return self.leave_to(frame.up, CallEnd::Returned);
+        }
+        if to >= KERNEL_START {
+            let interrupt = self
+                .frames_below(self.current)
+                .map(|(_, frame)| frame)
+                .find(|frame| frame.kind == FrameKind::Signal);
+            return match interrupt {
+                Some(frame) => self.return_from_signal(from, frame, to),
+                None => self.indirect_jump(from, to),
+            };
         }
         let entry = self
             .frames_below(self.current)
@@ -600,10 +651,22 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
                     && frame.entry >= KERNEL_START
                     && frame.return_address < KERNEL_START
             });
-        if let Some(frame) = entry.filter(|_| to < KERNEL_START) {
-            self.leave_to(frame.up, CallEnd::Returned);
-            self.system_call_to(frame.site, frame.return_address, to);
+        match entry {
+            Some(frame) => {
+                self.leave_to(frame.up, CallEnd::Returned);
+                self.system_call_to(frame.site, frame.return_address, to);
+            }
+            None => {
+                self.leave_to(Link::Empty, CallEnd::Returned);
+                self.start_stack(RootKind::Caller);
+            }
         }
+    }
+
+    /// The kernel returned to code that is not traced; traced code continues at an entry of the kernel.
+    pub fn reenter_kernel(&mut self) {
+        self.leave_to(Link::Empty, CallEnd::Returned);
+        self.start_stack(RootKind::Start);
     }
 
     /// The instruction before `next` left the filters, as a return or otherwise, and traced code continues at `to`.
@@ -931,7 +994,9 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
                 self.counts.returned += 1;
                 self.leave_to(frame.up, CallEnd::Returned);
             }
-            Some(frame) if frame.kind == FrameKind::Signal => self.is_in_restorer = true,
+            Some(frame) if frame.kind == FrameKind::Signal => {
+                self.is_in_restorer = frame.entry < KERNEL_START;
+            }
             Some(frame) if frame.kind == FrameKind::Detour && frame.up != Link::Empty => {
                 match self.next_return(frame.up) {
                     Some((address, up)) if address == to => {
@@ -1005,6 +1070,9 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
     ///    returns and switches, one that a suspended stack returns to.
     /// 4. Otherwise a return leads to an unknown stack, and a jump stays on this one.
     fn resolve_nonlocal(&mut self, from: u64, to: u64, is_return: bool) {
+        if from >= KERNEL_START {
+            return self.resolve_in_kernel(from, to, is_return);
+        }
         let role = self.code.role_at(from);
         let switches = role.switches() || self.learned_switches.contains(&from);
         let is_entry = self.is_entry(to);
@@ -1090,26 +1158,52 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         }
     }
 
+    /// Does as `resolve_nonlocal` in the kernel, where only `__switch_to` switches stacks.
+    fn resolve_in_kernel(&mut self, from: u64, to: u64, is_return: bool) {
+        if let Some(caller) = self.frames_returning_to(to).first() {
+            self.counts.unwound += 1;
+            return self.leave_to(caller.result, CallEnd::Unwound);
+        }
+        // The handler of a breakpoint has emulated the call instruction that the breakpoint replaced.
+        let emulated = self.frames_below(self.current).find(|(_, frame)| {
+            frame.kind == FrameKind::Injected && to.abs_diff(frame.return_address) <= 16
+        });
+        if let (true, Some((_, frame))) = (is_return, emulated) {
+            return self.leave_to(frame.up, CallEnd::Returned);
+        }
+        let top = match self.current {
+            Link::Frame(at) => self.frame(at).map(|frame| (at, frame)),
+            _ => None,
+        };
+        if let (true, Some((at, frame))) = (is_return, top) {
+            let is_inner_call = frame.kind == FrameKind::Call
+                && !self.code.starts_function(frame.entry)
+                && self.code.function_at(frame.entry) == self.code.function_at(frame.site);
+            if is_inner_call {
+                return self.jump_by_retpoline(at, frame, from, to);
+            }
+            if !self.is_entry(to) {
+                self.counts.unknown += 1;
+                self.leave_to(Link::Empty, CallEnd::Unwound);
+                return self.start_stack(RootKind::Unknown);
+            }
+        }
+        self.tail_call(from, to);
+    }
+
     /// Rule 2 of `resolve_nonlocal`.
     fn enter_by_return(&mut self, from: u64, to: u64, is_return: bool, switches: bool) {
         let top = match self.current {
-            Link::Frame(at) => self.frame(at),
+            Link::Frame(at) => self.frame(at).map(|frame| (at, frame)),
             _ => None,
         };
-        if let (true, Some(frame)) = (is_return, top) {
+        if let (true, Some((at, frame))) = (is_return, top) {
             let own = self.code.function_at(from);
             if frame.kind == FrameKind::Call
                 && self.code.function_at(frame.entry) == own
                 && !self.code.starts_function(frame.entry)
             {
-                // A retpoline: it undoes its own call, and jumps.
-                if let Link::Frame(at) = self.current {
-                    self.drop_newest_call(at);
-                }
-                self.set_current(frame.up);
-                self.tree
-                    .undo_call(frame.node, self.node, self.executed - frame.entered);
-                return self.tail_call(from, to);
+                return self.jump_by_retpoline(at, frame, from, to);
             }
         }
         if switches {
@@ -1128,6 +1222,15 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
             }
             return self.share_frames();
         }
+        self.tail_call(from, to);
+    }
+
+    /// A retpoline undoes its own call, of the newest frame, and jumps.
+    fn jump_by_retpoline(&mut self, at: u32, frame: Frame, from: u64, to: u64) {
+        self.drop_newest_call(at);
+        self.set_current(frame.up);
+        self.tree
+            .undo_call(frame.node, self.node, self.executed - frame.entered);
         self.tail_call(from, to);
     }
 

@@ -6,6 +6,9 @@
 //! The threads of a process have one `CallStacks`, in [`ProcessCalls`], and a sink for each. The caller decodes one
 //! after the other, and gives `ProcessCalls` from sink to sink. A sink is full where its thread may switch stacks: it
 //! waits until the caller has decoded the other threads up to this time.
+//!
+//! If the kernel was traced, there is a sink for each processor instead. It follows one task after the other: at each
+//! entry of the kernel's `__switch_to`, the [`TaskSchedule`] of the processor has the next one.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -186,6 +189,8 @@ struct AddressFacts {
 /// Names of code, as the call stacks need them.
 struct NamedCode {
     names: NameCursor,
+    /// Added to the numbers of the regions of `names`, so that those of other processes differ.
+    first_region: u32,
     facts: AddressMap<AddressFacts>,
     edges: Vec<NamedEdge>,
     functions: FunctionTable,
@@ -221,7 +226,8 @@ impl NamedCode {
                 let whole = is_part
                     .then(|| self.names.find_function_in_region(found.region, name))
                     .flatten();
-                let own_number = u64::from(found.region) << 32 | u64::from(whole.unwrap_or(index));
+                let region = self.first_region + found.region;
+                let own_number = u64::from(region) << 32 | u64::from(whole.unwrap_or(index));
                 let number = match javascript_function(name) {
                     None => own_number,
                     Some(function) => *self
@@ -234,6 +240,7 @@ impl NamedCode {
                     starts_function: found.offset == 0
                         && !is_part
                         && !name.ends_with("@plt")
+                        && !name.starts_with("__x86_indirect_")
                         && name != LINKAGE_TABLE,
                     role: FunctionRole::of_name(name),
                 }
@@ -261,7 +268,7 @@ impl NamedCode {
                 offset: ip,
             },
             Some((index, region)) => CallSiteAddress {
-                region: index,
+                region: self.first_region + index,
                 offset: (ip - region.start).wrapping_add(region.offset),
             },
         }
@@ -349,6 +356,59 @@ impl CodeInfo for NamedCode {
     }
 }
 
+/// The tasks that run on a processor, one after the other. A task is a thread of `ProcessCalls`.
+pub struct TaskSchedule {
+    /// The entry of the kernel's `__switch_to`, which runs on the stack of the next task.
+    pub switch_address: u64,
+    /// The time (TSC) at which each scheduling interval starts, and its task.
+    pub starts: Vec<u64>,
+    pub tasks: Vec<u32>,
+    /// The task before the first interval.
+    pub unknown_task: u32,
+    /// The number of intervals that have begun.
+    pub begun: usize,
+}
+
+/// Time by which the start of an interval may be later than the lower bound of the time of its `__switch_to`.
+const MAX_SWITCH_LAG: u64 = 1 << 18;
+
+impl TaskSchedule {
+    fn task_of_interval(&self, begun: usize) -> u32 {
+        let task = begun.checked_sub(1).and_then(|at| self.tasks.get(at));
+        task.copied().unwrap_or(self.unknown_task)
+    }
+
+    /// Returns the number of intervals that have begun by `time`, a lower bound, at least those that began before.
+    fn count_begun(&self, time: u64) -> usize {
+        let later = self.starts.get(self.begun..).unwrap_or_default();
+        self.begun + later.partition_point(|&start| start <= time)
+    }
+
+    /// Returns the number of intervals that have begun when `__switch_to` is entered at `time`, a lower bound. A call
+    /// without a record changes no task.
+    fn count_begun_at_switch(&self, time: u64) -> usize {
+        let running = self.task_of_interval(self.begun);
+        let mut next = self.begun;
+        while self.tasks.get(next) == Some(&running) {
+            next += 1;
+        }
+        let is_recorded = |&start: &u64| start <= time.saturating_add(MAX_SWITCH_LAG);
+        match self.starts.get(next).filter(|start| is_recorded(start)) {
+            Some(_) => self.count_begun(time).max(next + 1),
+            None => self.begun,
+        }
+    }
+}
+
+/// The names of the code of each process whose tasks ran.
+struct TaskNames {
+    /// Of each process the names and the number of the first region. The names of the current task are elsewhere.
+    processes: Vec<(NameCursor, u32)>,
+    /// By task: the index in `processes`.
+    process_of_task: Vec<u32>,
+    current: usize,
+}
+
 /// How control left the last run.
 #[derive(Clone, Copy)]
 enum Departure {
@@ -364,6 +424,8 @@ enum Departure {
     Event { ip: u64 },
     /// Tracing went off after a transfer to code outside of the filters.
     Untraced { is_return: bool, next: u64 },
+    /// The kernel returned to programs, which are not traced.
+    LeftKernel,
 }
 
 /// Counts runs of instructions by node of the call tree.
@@ -407,6 +469,8 @@ impl NodeRuns {
 pub struct ProcessCalls<L = ()> {
     stacks: CallStacks<NamedCode, L>,
     runs: NodeRuns,
+    /// If the threads are the tasks of processors.
+    task_names: Option<TaskNames>,
 }
 
 impl<L: CallLog> ProcessCalls<L> {
@@ -423,6 +487,7 @@ impl<L: CallLog> ProcessCalls<L> {
     ) -> ProcessCalls<L> {
         let code = NamedCode {
             names,
+            first_region: 0,
             facts: AddressMap::default(),
             edges: Vec::new(),
             functions: FunctionTable::default(),
@@ -447,7 +512,51 @@ impl<L: CallLog> ProcessCalls<L> {
                 starts: AddressMap::default(),
                 max_runs,
             },
+            task_names: None,
         }
+    }
+
+    /// The threads are the tasks of processors, each with the names of its process: an index in `names`.
+    pub fn set_task_names(&mut self, names: Vec<NameCursor>, process_of_task: Vec<u32>) {
+        let mut first_region = 0;
+        let mut processes = Vec::new();
+        for each in names {
+            let regions = each.process_names().region_count();
+            processes.push((each, first_region));
+            first_region += regions;
+        }
+        self.task_names = Some(TaskNames {
+            processes,
+            process_of_task,
+            current: usize::MAX,
+        });
+    }
+
+    /// Follows another task. Returns whether the names of code change.
+    fn switch_task(&mut self, task: u32) -> bool {
+        self.stacks.switch_thread(task);
+        let Some(tasks) = &mut self.task_names else {
+            return false;
+        };
+        let process = tasks.process_of_task.get(task as usize);
+        let process = process.map_or(0, |&process| process as usize);
+        if process == tasks.current {
+            return false;
+        }
+        let code = &mut self.stacks.code;
+        let time = code.names.current_time();
+        if let Some(left) = tasks.processes.get_mut(tasks.current) {
+            left.0 = code.names.clone();
+        }
+        tasks.current = process;
+        if let Some((names, first_region)) = tasks.processes.get(process) {
+            code.names = names.clone();
+            code.first_region = *first_region;
+        }
+        code.names.advance_to_time(time);
+        code.facts.clear();
+        self.stacks.forget_code();
+        true
     }
 
     /// Ends all calls; `log` gets those that have not ended.
@@ -489,7 +598,7 @@ impl<L: CallLog> ProcessCalls<L> {
                 RunEnd::Return => stacks.return_to(from, to),
                 RunEnd::Jump | RunEnd::Conditional => stacks.direct_jump(from, to),
                 RunEnd::IndirectJump => stacks.indirect_jump(from, to),
-                RunEnd::Far if from >= KERNEL_START => stacks.return_from_kernel(to),
+                RunEnd::Far if from >= KERNEL_START => stacks.return_from_kernel(from, next, to),
                 _ => {}
             },
             Departure::SystemCall { next, .. } if next == to => {}
@@ -506,6 +615,8 @@ impl<L: CallLog> ProcessCalls<L> {
             Departure::Event { ip } if ip != to => stacks.enter_handler(ip, to),
             Departure::Event { .. } => {}
             Departure::Untraced { is_return, next } => stacks.reenter_filter(is_return, next, to),
+            Departure::LeftKernel if to >= KERNEL_START => stacks.reenter_kernel(),
+            Departure::LeftKernel => {}
         }
     }
 
@@ -530,8 +641,14 @@ enum SinkCall {
 
 /// The sink for a thread.
 pub struct CallSink<L = ()> {
-    /// The number of the thread in its process.
+    /// The number of the thread in its process; if there is a schedule, of the task that runs.
     thread: u32,
+    /// Of a processor.
+    schedule: Option<TaskSchedule>,
+    /// While `__switch_to` runs, on the stack of `thread`: the calls that it made and that have not returned.
+    switch_depth: Option<u32>,
+    /// Packets were lost: another task may run.
+    has_lost_task: bool,
     /// None while another thread is decoded.
     process: Option<Box<ProcessCalls<L>>>,
     /// The names at the time of this thread, while another one is decoded.
@@ -550,6 +667,9 @@ impl<L: CallLog> CallSink<L> {
     pub fn new(thread: u32, names: NameCursor) -> CallSink<L> {
         CallSink {
             thread,
+            schedule: None,
+            switch_depth: None,
+            has_lost_task: false,
             process: None,
             names: Some(names),
             departure: None,
@@ -561,10 +681,23 @@ impl<L: CallLog> CallSink<L> {
         }
     }
 
+    /// Returns the sink for a processor.
+    pub fn for_processor(schedule: TaskSchedule, names: NameCursor) -> CallSink<L> {
+        CallSink {
+            schedule: Some(schedule),
+            ..CallSink::new(u32::MAX, names)
+        }
+    }
+
     /// The calls of the process are followed here from now on. A thread that waits gets a permit.
     pub fn give_process(&mut self, mut process: Box<ProcessCalls<L>>, permit: SwitchPermit) {
-        process.stacks.switch_thread(self.thread);
-        if let Some(names) = self.names.take() {
+        if let Some(schedule) = &self.schedule {
+            self.thread = schedule.task_of_interval(schedule.begun);
+            if process.switch_task(self.thread) {
+                self.transitions.clear();
+            }
+        } else if let Some(names) = self.names.take() {
+            process.stacks.switch_thread(self.thread);
             let is_same_code = names.has_same_regions(&process.stacks.code.names);
             process.stacks.code.names = names;
             if !is_same_code {
@@ -582,7 +715,9 @@ impl<L: CallLog> CallSink<L> {
     /// Returns the calls of the process, for another thread.
     pub fn take_process(&mut self) -> Option<Box<ProcessCalls<L>>> {
         let process = self.process.take()?;
-        self.names = Some(process.stacks.code.names.clone());
+        if self.schedule.is_none() {
+            self.names = Some(process.stacks.code.names.clone());
+        }
         Some(process)
     }
 
@@ -591,9 +726,9 @@ impl<L: CallLog> CallSink<L> {
         self.wait
     }
 
-    /// The trace of the thread has ended.
+    /// The trace of the thread has ended. Tasks may go on on another processor.
     pub fn end_thread(&mut self) {
-        if let Some(process) = &mut self.process {
+        if let (Some(process), None) = (&mut self.process, &self.schedule) {
             process.stacks.end_thread();
         }
     }
@@ -623,9 +758,29 @@ impl<L: CallLog> CallSink<L> {
             return false;
         };
         process.stacks.set_time(time);
+        if self.schedule.is_some() && self.arrive_in_task(to, time) {
+            return true;
+        }
+        let Some(process) = &mut self.process else {
+            return false;
+        };
         let Some(departure) = self.departure.take() else {
             return false;
         };
+        if let (Some(depth), Departure::Transfer { end, next, .. }) =
+            (&mut self.switch_depth, departure)
+        {
+            match end {
+                RunEnd::Call | RunEnd::IndirectCall if to != next => *depth += 1,
+                RunEnd::Return if *depth > 0 => *depth -= 1,
+                RunEnd::Return => {
+                    self.switch_depth = None;
+                    process.stacks.return_from_switch(to);
+                    return false;
+                }
+                _ => {}
+            }
+        }
         process.arrive_at_instruction(departure, to);
         let wait = process.stacks.wait();
         if let Some(wait) = wait {
@@ -633,6 +788,43 @@ impl<L: CallLog> CallSink<L> {
             self.wait = Some((wait, time));
         }
         wait.is_some()
+    }
+
+    /// Switches to another task where the kernel does. Returns whether the processor must wait before.
+    #[inline]
+    fn arrive_in_task(&mut self, to: u64, time: u64) -> bool {
+        let (Some(schedule), Some(process)) = (&mut self.schedule, &mut self.process) else {
+            return false;
+        };
+        let is_switch = to == schedule.switch_address;
+        let begun = if is_switch {
+            schedule.count_begun_at_switch(time)
+        } else if schedule.begun == 0 || self.has_lost_task {
+            schedule.count_begun(time)
+        } else {
+            return false;
+        };
+        let task = schedule.task_of_interval(begun);
+        if task != self.thread {
+            if process.stacks.must_wait_before_switch() {
+                self.wait = Some((Wait::ForTime, time));
+                return true;
+            }
+            if process.switch_task(task) {
+                self.transitions.clear();
+            }
+            self.thread = task;
+            if self.has_lost_task {
+                process.stacks.lose_path();
+            }
+            if process.stacks.current_node() == NO_NODE {
+                self.departure = None; // the first function of a stack
+            }
+            self.switch_depth = is_switch.then_some(0);
+        }
+        self.has_lost_task = false;
+        schedule.begun = begun;
+        false
     }
 
     #[inline]
@@ -660,6 +852,8 @@ impl<L: CallLog> CallSink<L> {
             RunEnd::Cut => {}
             RunEnd::Lost => {
                 self.departure = None;
+                self.switch_depth = None;
+                self.has_lost_task = true;
                 process.stacks.lose_path();
             }
             _ if !was_open => {} // an event before the first instruction of a run
@@ -688,8 +882,10 @@ impl<L: CallLog> CallSink<L> {
                 self.departure = Some(Departure::Event { ip });
             }
             EventKind::Disabled => {
-                if let Some(Departure::Transfer { end, next, .. }) = self.departure {
-                    if !matches!(end, RunEnd::Event | RunEnd::Far) {
+                if let Some(Departure::Transfer { end, from, next }) = self.departure {
+                    if end == RunEnd::Far && from >= KERNEL_START {
+                        self.departure = Some(Departure::LeftKernel);
+                    } else if !matches!(end, RunEnd::Event | RunEnd::Far) {
                         self.departure = Some(Departure::Untraced {
                             is_return: end == RunEnd::Return,
                             next,

@@ -16,7 +16,7 @@ pub mod table;
 pub use calls::{
     recursive_calls, CallBatch, CallContext, CallEdge, CallSink, CallSiteAddress, CallSums,
     CallTotal, ContextRun, FinishedCalls, FunctionTable, NamedEdge, NamedFunction, ProcessCalls,
-    NONE,
+    TaskSchedule, NONE,
 };
 pub use function_counts::FunctionCountSink;
 pub use lines::{

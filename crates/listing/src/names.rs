@@ -52,6 +52,10 @@ impl ProcessNames {
         ProcessNames { regions }
     }
 
+    pub fn region_count(&self) -> u32 {
+        self.regions.len() as u32
+    }
+
     pub fn region_at_index(&self, index: u32) -> Option<&MappedRegion> {
         self.regions.get(index as usize)
     }

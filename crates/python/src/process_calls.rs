@@ -2,14 +2,16 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_listing::{
-    CallBatch, CallLog, FinishedCalls, ProcessCalls as Calls, SwitchPermit, Wait, NONE,
+    CallBatch, CallLog, CallSink, FinishedCalls, ProcessCalls as Calls, SwitchPermit, TaskSchedule,
+    Wait, NONE,
 };
 
-use crate::arguments::{dict_of, BoundedItems};
+use crate::arguments::{dict_of, AllItems, BoundedItems};
 use crate::columns::{column_of_rows, Column};
 use crate::errors::lock_exclusively;
 use crate::results::{calls_dict, module_paths, root_number};
@@ -48,9 +50,27 @@ impl<L> Threads<L> {
     }
 }
 
+/// The address of `__switch_to`; of each decoder the starts (TSC) and the tasks of its scheduling intervals; the
+/// process of each task, as an index in the last.
+type Tasks = (
+    u64,
+    Vec<(PyBuffer<u64>, PyBuffer<u32>)>,
+    PyBuffer<u32>,
+    AllItems<Py<Names>>,
+);
+
+/// The tasks of all processors.
+struct ProcessorTasks {
+    switch_address: u64,
+    schedules: Vec<(Vec<u64>, Vec<u32>)>,
+    process_of_task: Vec<u32>,
+    names: Vec<Py<Names>>,
+}
+
 #[pyclass(frozen, module = "rtit._core")]
 pub struct ProcessCalls {
     decoders: Vec<Py<StreamDecoder>>,
+    tasks: Option<ProcessorTasks>,
     names: Py<Names>,
     is_whole: bool,
     max_pairs: usize,
@@ -62,7 +82,7 @@ impl ProcessCalls {
     fn begin<L: CallLog>(&self, max_runs: usize, log: L) -> Threads<L> {
         let names = self.names.get().new_name_cursor();
         let has_several_threads = self.decoders.len() > 1;
-        let calls = Calls::new(
+        let mut calls = Calls::new(
             names,
             self.is_whole,
             self.max_pairs,
@@ -70,6 +90,11 @@ impl ProcessCalls {
             has_several_threads,
             log,
         );
+        if let Some(tasks) = &self.tasks {
+            let names = tasks.names.iter();
+            let names = names.map(|each| each.get().new_name_cursor()).collect();
+            calls.set_task_names(names, tasks.process_of_task.clone());
+        }
         Threads {
             calls: Some(calls.into()),
             progress: vec![CallProgress::Proceeds; self.decoders.len()],
@@ -108,15 +133,32 @@ impl ProcessCalls {
         permit: SwitchPermit,
     ) -> PyResult<CallProgress> {
         let decoder = self.decoders.get(thread).ok_or_else(no_calls_error)?;
-        let names = || self.names.get().new_name_cursor();
-        let thread_permit = (thread as u32, permit);
+        let sink = || {
+            let names = self.names.get().new_name_cursor();
+            match self.schedule_of_processor(thread) {
+                Some(schedule) => CallSink::for_processor(schedule, names),
+                None => CallSink::new(thread as u32, names),
+            }
+        };
         let progress = decoder
             .get()
-            .follow_calls(py, &mut threads.calls, thread_permit, names)?;
+            .follow_calls(py, &mut threads.calls, permit, sink)?;
         if let Some(place) = threads.progress.get_mut(thread) {
             *place = progress;
         }
         Ok(progress)
+    }
+
+    fn schedule_of_processor(&self, processor: usize) -> Option<TaskSchedule> {
+        let tasks = self.tasks.as_ref()?;
+        let (starts, of_intervals) = tasks.schedules.get(processor)?;
+        Some(TaskSchedule {
+            switch_address: tasks.switch_address,
+            starts: starts.clone(),
+            tasks: of_intervals.clone(),
+            unknown_task: tasks.process_of_task.len() as u32,
+            begun: 0,
+        })
     }
 
     fn finish(&self, py: Python<'_>, max_runs: usize) -> PyResult<FinishedCalls> {
@@ -138,19 +180,34 @@ fn no_calls_error() -> PyErr {
 #[pymethods]
 impl ProcessCalls {
     #[new]
+    #[pyo3(signature = (decoders, names, is_whole, max_pairs, tasks = None))]
     fn new(
+        py: Python<'_>,
         decoders: BoundedItems<Py<StreamDecoder>>,
         names: Py<Names>,
         is_whole: bool,
         max_pairs: usize,
-    ) -> ProcessCalls {
-        ProcessCalls {
+        tasks: Option<Tasks>,
+    ) -> PyResult<ProcessCalls> {
+        let tasks = tasks.map(|(switch_address, schedules, processes, names)| {
+            let schedules = schedules
+                .iter()
+                .map(|(starts, tasks)| Ok((starts.to_vec(py)?, tasks.to_vec(py)?)));
+            PyResult::Ok(ProcessorTasks {
+                switch_address,
+                schedules: schedules.collect::<PyResult<_>>()?,
+                process_of_task: processes.to_vec(py)?,
+                names: names.0,
+            })
+        });
+        Ok(ProcessCalls {
             decoders: decoders.0,
+            tasks: tasks.transpose()?,
             names,
             is_whole,
             max_pairs,
             threads: Mutex::new(None),
-        }
+        })
     }
 
     fn totals<'py>(&self, py: Python<'py>, max_runs: usize) -> PyResult<Bound<'py, PyDict>> {

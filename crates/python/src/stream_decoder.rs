@@ -17,7 +17,7 @@ use rtit_flow::{
     RunEnd, RunSink, Settings, Sink, StreamCounts, TimingSample, Totals,
 };
 use rtit_listing::{
-    CallLog, CallSink, FunctionCountSink, ListingSink, NameCursor, ProcessCalls, SwitchPermit, Wait,
+    CallLog, CallSink, FunctionCountSink, ListingSink, ProcessCalls, SwitchPermit, Wait,
 };
 
 use crate::arguments::{BoundedItems, OsText};
@@ -330,17 +330,16 @@ impl StreamDecoder {
         }
     }
 
-    /// Follows the calls of a thread of a process until its sink is full. `permit`: for a thread that waits. `names`:
-    /// those of the process.
+    /// Follows the calls of a thread of a process, or of a processor, until its sink is full. `permit`: for one that
+    /// waits. `sink`: its sink.
     pub fn follow_calls<L: CallLog + Send + 'static>(
         &self,
         py: Python<'_>,
         process: &mut Option<Box<ProcessCalls<L>>>,
-        (thread, permit): (u32, SwitchPermit),
-        names: impl FnOnce() -> NameCursor,
+        permit: SwitchPermit,
+        sink: impl FnOnce() -> CallSink<L>,
     ) -> PyResult<CallProgress> {
         let mut state = self.lock_state()?;
-        let sink = || CallSink::new(thread, names());
         let decoder = state.decoder_of_type(|input| Ok(input.into_serial_decoder(sink())))?;
         let (Some(decoder), Some(calls)) = (decoder, process.take()) else {
             return Err(other_results_requested_error());

@@ -7,7 +7,7 @@ function. `lookup_many` does this for columns.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -152,19 +152,39 @@ class Symbols:
 
     def names(self, tid: int) -> _core.Names:
         """Return the names of the thread's process at all times, for native code."""
-        from rtit._core import Names
-
         pid = self._images.pid(tid)
         if pid not in self._names:
-            rows = []
-            for each in self._images.mappings(tid):
-                symbols = self._file_symbols_of(each)
-                native = symbols.native if symbols is not None else None
-                offset = each.offset & FOREVER
-                times = each.since, each.until
-                rows.append((each.start, each.end, *times, offset, each.path, native))
-            self._names[pid] = Names(rows)
+            self._names[pid] = self._native_names(self._images.mappings(tid))
         return self._names[pid]
+
+    def names_with_kernel(self, pids: Sequence[int]) -> tuple[list[_core.Names], list[int]]:
+        """Return the names of processes together with those of the kernel, for native code.
+
+        Processes without mappings of their own share an element. The second list has the index of
+        each process in the first.
+        """
+        kernel = [*self._images.mappings(KERNEL_PID)]
+        found = [self._native_names(kernel)]
+        numbers: dict[int, int] = {}
+        for pid in pids:
+            if pid not in numbers:
+                own = [each for each in self._images.mappings(pid) if each.start < KERNEL_START]
+                numbers[pid] = len(found) if own else 0
+                if own:
+                    found.append(self._native_names([*kernel, *own]))
+        return found, [numbers[pid] for pid in pids]
+
+    def _native_names(self, mappings: Iterable[Mapping]) -> _core.Names:
+        from rtit._core import Names
+
+        rows = []
+        for each in mappings:
+            symbols = self._file_symbols_of(each)
+            native = symbols.native if symbols is not None else None
+            times = each.since, each.until
+            offset = each.offset & FOREVER
+            rows.append((each.start, each.end, *times, offset, each.path, native))
+        return Names(rows)
 
     def _resolve_in_module(self, mapping: Mapping, at: Any) -> tuple[Any, Any]:
         """Return numbers and offsets for file offsets in a mapping."""

@@ -1,16 +1,23 @@
 """The calls of the threads of a process, which share stacks: a goroutine can continue in another
 thread.
+
+If the kernel was traced, a stream has all tasks of a CPU, each with a stack of its own that
+continues on other CPUs. The streams of all CPUs are then followed together. Tasks are threads here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import UnsupportedError
+from rtit.sideband.scheduling import UNKNOWN
 from rtit.trace.tables import build_tables
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from rtit import _core
     from rtit.image import Symbols
     from rtit.trace.stream import Stream
@@ -18,18 +25,20 @@ if TYPE_CHECKING:
     from rtit.trace.tables.call_tree import CallTree
     from rtit.trace.tables.calls import Calls
     from rtit.trace.tables.selection import Selection
+    from rtit.trace.threads.schedule import ThreadId
 
 MAX_THREADS = 64
 """Threads of a process that share stacks: their decoders are in memory at once."""
 
 
 def streams_by_process(streams: Sequence[Stream]) -> list[list[Stream]]:
-    """Return the streams of threads that share stacks: those of a process, if they are not too
-    many, else single streams.
+    """Return the streams of threads that share stacks: those of a process, or of CPUs whose kernel
+    was traced; if they are too many, single streams.
     """
-    groups: dict[int, list[Stream]] = {}
+    groups: dict[int | None, list[Stream]] = {}
     for number, stream in enumerate(streams):
-        groups.setdefault(stream.pid if stream.pid >= 0 else -1 - number, []).append(stream)
+        pid = stream.pid if stream.pid >= 0 else -1 - number
+        groups.setdefault(None if stream.has_kernel_tasks else pid, []).append(stream)
     found: list[list[Stream]] = []
     for group in groups.values():
         found += [group] if len(group) <= MAX_THREADS else [[each] for each in group]
@@ -41,20 +50,52 @@ def native_calls(
 ) -> _core.ProcessCalls:
     """Return the native calls of a process. `is_whole`: the streams begin with the threads.
 
-    Raises UnsupportedError for a CPU whose kernel code was traced: its calls are those of all
-    threads.
+    Raises UnsupportedError for a CPU whose kernel code was traced, if `__switch_to` is not known:
+    the tasks cannot be told apart.
     """
     from rtit._core import ProcessCalls
 
     for stream in streams:
         if stream.needs_extraction:
             raise UnsupportedError(
-                f"{stream.title}: the kernel was traced, so rtit cannot follow the calls of single "
-                "threads of the CPU"
+                f"{stream.title}: the kernel was traced, but no file has the address of "
+                "__switch_to, so that rtit cannot follow the calls of single threads of the CPU"
             )
     decoders = [stream.native_decoder() for stream in streams]
     max_pairs = max(stream.max_counters for stream in streams)
-    return ProcessCalls(decoders, symbols.names(streams[0].tid), is_whole, max_pairs)
+    tasks = _native_tasks(streams, symbols) if streams[0].has_kernel_tasks else None
+    return ProcessCalls(decoders, symbols.names(streams[0].tid), is_whole, max_pairs, tasks)
+
+
+def threads_of_calls(streams: Sequence[Stream]) -> list[ThreadId]:
+    """Return (pid, tid) of each thread whose calls the streams of a process or of CPUs have."""
+    if not streams[0].has_kernel_tasks:
+        return [(stream.pid, stream.tid) for stream in streams]
+    found: dict[ThreadId, None] = {}
+    for stream in streams:
+        if stream.thread_scope is not None:
+            intervals = stream.thread_scope.schedule.intervals
+            found |= dict.fromkeys(zip(intervals.pid, intervals.tid, strict=True))
+    return list(found)
+
+
+def _native_tasks(streams: Sequence[Stream], symbols: Symbols) -> _core.ProcessorTasks:
+    """Return the tasks of some CPUs for native code, in the order of `threads_of_calls`."""
+    import numpy as np
+
+    tasks = threads_of_calls(streams)
+    numbers = {each: number for number, each in enumerate(tasks)}
+    schedules: list[tuple[Buffer, Buffer]] = []
+    switch_address = 0
+    for stream in streams:
+        assert stream.thread_scope is not None
+        schedule = stream.thread_scope.schedule
+        switch_address = schedule.switch_address or 0
+        intervals = schedule.intervals
+        of_intervals = map(numbers.__getitem__, zip(intervals.pid, intervals.tid, strict=True))
+        schedules.append((intervals.start, np.fromiter(of_intervals, np.uint32).data))
+    names, processes = symbols.names_with_kernel([pid for pid, _ in tasks])
+    return switch_address, schedules, np.asarray(processes, np.uint32).data, names
 
 
 def call_tree_of_process(
@@ -65,13 +106,17 @@ def call_tree_of_process(
     """
     from rtit.trace.tables.call_tree import call_tree_from_native
 
+    if inlines and streams[0].has_kernel_tasks:
+        raise UnsupportedError("inlined functions of a recording of the kernel are not known")
     max_runs = max(stream.max_counters for stream in streams) if inlines else 0
     try:
         columns = native_calls(streams, symbols, is_whole=is_whole).tree(max_runs)
     except (Exception, KeyboardInterrupt):
         _discard_decoders(streams)
         raise
-    tree = call_tree_from_native(columns, [stream.tid for stream in streams])
+    # Of a CPU, what ran first may be of an unknown thread.
+    tids = [*(tid for _, tid in threads_of_calls(streams)), UNKNOWN]
+    tree = call_tree_from_native(columns, tids)
     images = streams[0].images
     if not inlines or images is None:
         return tree
@@ -81,18 +126,34 @@ def call_tree_of_process(
 
 
 def table_of_calls(
-    streams: Sequence[Stream], symbols: Symbols, where: Selection | None = None, *, is_whole: bool
+    streams: Sequence[Stream],
+    symbols: Symbols,
+    where: Selection | None = None,
+    *,
+    is_whole: bool,
+    tids: Collection[int] = (),
 ) -> Table[Calls]:
     """Return the selected calls of the streams of a process, with the columns `tid` and `cpu`.
 
-    Raises as `native_calls`.
+    `tids`: the threads that `where` selects. Raises as `native_calls`.
     """
+    import numpy as np
+
     from rtit.trace.tables.calls import Calls
 
-    def batches() -> Iterator[Calls]:
-        return _batches_of_calls(streams, symbols, is_whole=is_whole)
+    has_tasks = streams[0].has_kernel_tasks
 
-    row_filter = streams[0].row_filter(where)
+    def batches() -> Iterator[Calls]:
+        for batch in _batches_of_calls(streams, symbols, is_whole=is_whole):
+            if has_tasks and where is not None:
+                yield batch.select_rows(np.isin(batch.extra_columns["tid"], [*tids]))
+            else:
+                yield batch
+
+    if has_tasks and where is not None:
+        row_filter = streams[0].row_filter(replace(where, tids=(), pids=(), cpus=(), comms=()))
+    else:
+        row_filter = streams[0].row_filter(where)
     return build_tables.filtered_table(Calls, batches, row_filter, ("tid", "cpu"))
 
 
@@ -103,8 +164,11 @@ def _batches_of_calls(
 
     from rtit.trace.tables.calls import Calls
 
-    tids = np.asarray([stream.tid for stream in streams], np.int32)
+    tids = np.asarray([*(tid for _, tid in threads_of_calls(streams)), UNKNOWN], np.int32)
     cpus = np.asarray([stream.cpu for stream in streams], np.int32)
+    if streams[0].has_kernel_tasks:
+        # A task can run on all of them.
+        cpus = np.full(len(tids), cpus[0] if len(cpus) == 1 else -1, np.int32)
     try:
         calls = native_calls(streams, symbols, is_whole=is_whole)
         while (columns := calls.rows(build_tables.BATCH_ROWS)) is not None:

@@ -184,6 +184,17 @@ class Stream(NotebookDisplay):
         return self._tids_to_extract is not None
 
     @property
+    def has_kernel_tasks(self) -> bool:
+        """Whether this is a whole CPU, of which the kernel's code shows where tasks switch."""
+        scope = self.thread_scope
+        return (
+            scope is not None
+            and scope.selected is None
+            and scope.schedule.switch_address is not None
+            and not scope.schedule.has_guests
+        )
+
+    @property
     def _tids_to_extract(self) -> frozenset[int] | None:
         return self.thread_scope.tids_to_extract if self.thread_scope is not None else None
 

@@ -330,12 +330,51 @@ class Trace(NotebookDisplay):
         )
         return _select_matching_streams(where, streams)
 
+    def call_streams(self, where: Selection | None = None) -> list[Stream]:
+        """The streams whose calls are followed: those of the selected threads, and whole CPUs whose
+        kernel was traced. `threads_of_calls` selects the threads of these CPUs.
+
+        Raises UsageError if `where` names threads and no stream has any of them.
+        """
+        streams = self._thread_splitter.select_threads(
+            self.streams, where, lambda stream: stream.has_kernel_tasks, always_split=True
+        )
+        if where is None:
+            return streams
+        where.select_streams(
+            [each for stream in streams for each in self._streams_of_tasks(stream)]
+        )
+        return [each for each in streams if self.threads_of_calls([each], where)]
+
+    def threads_of_calls(
+        self, streams: Sequence[Stream], where: Selection | None = None
+    ) -> dict[int, Stream]:
+        """Return the selected threads in streams of `call_streams` by their ids, each as a stream.
+
+        A thread of several CPUs has the stream of one of them.
+        """
+        found: dict[int, Stream] = {}
+        for stream in streams:
+            for each in self._streams_of_tasks(stream):
+                if where is None or where.matches(each):
+                    found.setdefault(each.tid, each)
+        return found
+
+    def _streams_of_tasks(self, stream: Stream) -> list[Stream]:
+        from rtit.trace.process_calls import threads_of_calls
+
+        if not stream.has_kernel_tasks:
+            return [stream]
+        threads = threads_of_calls([stream])
+        return [self._thread_splitter.stream_of_thread(stream, *each) for each in threads]
+
     def call_tree(self, where: Selection | None = None, *, inlines: bool = False) -> CallTree:
         """Return who called whom: the call trees of the selected threads, side by side.
 
         `where` selects threads; instructions of a thread are not selected. `inlines`: inlined
         functions have nodes, too, if the files have DWARF; this takes longer. Raises UsageError if
-        `where` selects by time or address, UnsupportedError for CPUs whose kernel was traced.
+        `where` selects by time or address, UnsupportedError for CPUs whose kernel was traced if the
+        recording does not show where it switches threads.
         """
         from rtit.trace.process_calls import call_tree_of_process, streams_by_process
         from rtit.trace.tables.call_tree import join_call_trees
@@ -344,27 +383,36 @@ class Trace(NotebookDisplay):
             where.tids, where.pids, where.cpus, where.comms
         ):
             raise UsageError("a call tree has whole threads: select by thread, process or name")
-        return join_call_trees(
-            call_tree_of_process(
-                streams, self.symbols, is_whole=not self.is_snapshot, inlines=inlines
-            )
-            for streams in streams_by_process(self.by_thread(where, always_split=True))
-        )
+
+        def tree_of_process(streams: Sequence[Stream]) -> CallTree:
+            is_whole = not self.is_snapshot
+            tree = call_tree_of_process(streams, self.symbols, is_whole=is_whole, inlines=inlines)
+            if where is None or not streams[0].has_kernel_tasks:
+                return tree
+            return tree.select_threads(self.threads_of_calls(streams, where))
+
+        return join_call_trees(map(tree_of_process, streams_by_process(self.call_streams(where))))
 
     def calls(self, where: Selection | None = None) -> Table[Calls]:
         """Every call of the selected threads, with the columns `tid` and `cpu`.
 
         A stack may continue in another thread of its process, if that is selected, too. `where`
         selects threads, and calls by the time at which they began and by the called function.
-        Raises UnsupportedError for CPUs whose kernel was traced.
+        Raises UnsupportedError as `call_tree`.
         """
         from rtit.trace.process_calls import streams_by_process, table_of_calls
         from rtit.trace.tables.calls import Calls
 
-        processes = streams_by_process(self.by_thread(where, always_split=True))
+        processes = streams_by_process(self.call_streams(where))
         self._check_functions_exist(where, [streams[0] for streams in processes])
         parts = [
-            table_of_calls(streams, self.symbols, where, is_whole=not self.is_snapshot)
+            table_of_calls(
+                streams,
+                self.symbols,
+                where,
+                is_whole=not self.is_snapshot,
+                tids=self.threads_of_calls(streams, where),
+            )
             for streams in processes
         ]
         return build_tables.concatenate_tables([(each, -1, -1) for each in parts], Calls)

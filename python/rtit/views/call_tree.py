@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import UsageError
+from rtit.image import KERNEL_START
 from rtit.text_escaping import escape_control_characters, format_json, similar_names_hint
 from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
 
@@ -33,6 +34,7 @@ _ROOT_NOTES = {
 }
 _JSON_NODES = 1 << 14
 """Nodes that are written at a time."""
+_INTERRUPT_NOTE = "interrupt"
 _CALL_NOTES = {
     CallKind.SIGNAL: "signal",
     CallKind.INJECTED: "injected",
@@ -99,7 +101,10 @@ def shorten_labels(root: FunctionNode, names: Mapping[str, str]) -> None:
     `names`: the name of the function by its label with the file, as `functions_by_label` returns.
     """
     counts = Counter(names.values())
-    notes = ["", *(f" [{note}]" for note in (*_ROOT_NOTES.values(), *_CALL_NOTES.values()))]
+    notes = [
+        "",
+        *(f" [{note}]" for note in (*_ROOT_NOTES.values(), *_CALL_NOTES.values(), _INTERRUPT_NOTE)),
+    ]
     short = {
         label + note: name + note
         for label, name in names.items()
@@ -197,9 +202,8 @@ def merge_functions(
     labels = function_labels(tree, with_file=with_file)
     keys = tree.function_keys().tolist()
     rows = zip(*tree.column_lists(), strict=True)
-    for row, (parent, _, kind, kind_of_root, _, _, calls, own, total, _, tid, _, file) in enumerate(
-        rows
-    ):
+    for row, each in enumerate(rows):
+        parent, _, kind, kind_of_root, _, entry, calls, own, total, _, tid, _, file = each
         above = merged[parent] if parent >= 0 else None
         if above is None:
             if wanted is None and parent < 0:
@@ -215,7 +219,7 @@ def merge_functions(
             root.total += total
         elif kind == CallKind.SIGNAL:
             root.total += total
-        node = above.child(_node_name(labels[keys[row]], kind, kind_of_root))
+        node = above.child(_node_name(labels[keys[row]], kind, kind_of_root, entry))
         node.add(calls, own, total)
         if kind == CallKind.INLINED:
             node.is_inlined, node.file = True, tree.files[file]
@@ -233,6 +237,7 @@ def merge_callers(tree: CallTree, function: str, *, with_file: bool = False) -> 
     wanted = _rows_of_function(tree, function)
     parents, keys = tree.parent.tolist(), tree.function_keys().tolist()
     kinds, roots, files = tree.kind.tolist(), tree.root.tolist(), tree.file.tolist()
+    entries = tree.entry.tolist()
     labels = function_labels(tree, with_file=with_file)
     top = FunctionNode("")
     # The outermost call of the function above each row, or the row itself.
@@ -249,7 +254,7 @@ def merge_callers(tree: CallTree, function: str, *, with_file: bool = False) -> 
         node.add(calls, own, total)
         node.file, node.is_inlined = tree.files[files[row]], kinds[row] == CallKind.INLINED
         while at >= 0:
-            node = node.child(_node_name(labels[keys[at]], kinds[at], roots[at]))
+            node = node.child(_node_name(labels[keys[at]], kinds[at], roots[at], entries[at]))
             node.add(calls, own, total)
             node.file, node.is_inlined = tree.files[files[at]], kinds[row] == CallKind.INLINED
             at = parents[at]
@@ -332,9 +337,11 @@ def _rows_of_function(tree: CallTree, function: str) -> NDArray[np.bool_]:
     return found
 
 
-def _node_name(name: str, kind: int, root: int) -> str:
+def _node_name(name: str, kind: int, root: int, entry: int) -> str:
     if kind == CallKind.ROOT:
         note = _ROOT_NOTES.get(RootKind(root))
+    elif kind == CallKind.SIGNAL and entry >= KERNEL_START:
+        note = _INTERRUPT_NOTE
     else:
         note = _CALL_NOTES.get(CallKind(kind))
     return f"{name} [{note}]" if note else name

@@ -130,8 +130,8 @@ def collect_calls(
 ) -> Timeline:
     """Return the longest calls of the selected threads. `with_time`: for a time axis."""
     found = Timeline(max_calls, min_length, max_depth, with_time)
-    streams = trace.by_thread(where, always_split=True)
-    found.threads = {each.tid: each.name or each.title for each in streams}
+    threads = trace.threads_of_calls(trace.call_streams(where), where)
+    found.threads = {tid: each.name or each.title for tid, each in threads.items()}
     for batch in trace.calls(where):
         found.add(batch)
     return found

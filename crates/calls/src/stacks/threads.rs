@@ -3,10 +3,13 @@
 //! Each thread has a current stack; suspended stacks belong to the process. The caller chooses which thread is reported
 //! until when. [`CallStacks::wait`] shows where that matters: before a thread suspends or resumes a stack, the other
 //! threads must have come as far.
+//!
+//! A trace of the kernel has the tasks of a processor one after the other. A task is a thread here; the kernel's
+//! `__switch_to` switches from one to the other ([`CallStacks::switch_thread`]).
 
 use rtit_flow::AddressMap;
 
-use crate::log::CallLog;
+use crate::log::{CallEnd, CallLog};
 use crate::tree::NO_NODE;
 
 use super::records::Moment;
@@ -37,6 +40,7 @@ pub(super) struct ThreadState {
     next_root: RootKind,
     excess_calls: u64,
     is_in_restorer: bool,
+    replaces_program: bool,
     pub(super) before_loss: AddressMap<u32>,
     pub(super) lost_stack: Link,
     lost_at: Moment,
@@ -52,6 +56,7 @@ impl ThreadState {
             next_root: first_root,
             excess_calls: 0,
             is_in_restorer: false,
+            replaces_program: false,
             before_loss: AddressMap::default(),
             lost_stack: Link::Empty,
             lost_at: Moment::default(),
@@ -79,6 +84,29 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         self.exchange_state();
     }
 
+    /// Whether a processor must wait before its kernel switches to another task: another processor may still run it.
+    pub fn must_wait_before_switch(&mut self) -> bool {
+        self.must_wait()
+    }
+
+    /// `__switch_to` returned: to where the task called the scheduler, or to where a new task starts.
+    pub fn return_from_switch(&mut self, to: u64) {
+        let caller = self
+            .frames_below(self.current)
+            .find(|(_, frame)| frame.returns() && frame.return_address == to);
+        if let Some((_, frame)) = caller {
+            self.counts.returned += 1;
+            return self.leave_to(frame.up, CallEnd::Returned);
+        }
+        self.leave_to(Link::Empty, CallEnd::Returned);
+        let is_new = self.is_entry(to);
+        self.start_stack(if is_new {
+            RootKind::NewStack
+        } else {
+            RootKind::Caller
+        });
+    }
+
     /// Moves the state of the running thread to `threads`, and at the second call back.
     pub(super) fn exchange_state(&mut self) {
         while self.threads.len() <= self.thread as usize {
@@ -93,6 +121,7 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         std::mem::swap(&mut self.next_root, &mut state.next_root);
         std::mem::swap(&mut self.excess_calls, &mut state.excess_calls);
         std::mem::swap(&mut self.is_in_restorer, &mut state.is_in_restorer);
+        std::mem::swap(&mut self.replaces_program, &mut state.replaces_program);
         std::mem::swap(&mut self.before_loss, &mut state.before_loss);
         std::mem::swap(&mut self.records.lost_stack, &mut state.lost_stack);
         std::mem::swap(&mut self.records.lost_at, &mut state.lost_at);

@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.file, arguments.input = names[0], None
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
-        streams = trace.by_thread(where, always_split=True)
+        streams = trace.call_streams(where)
         gaps = IncompleteReport("calls", trace)
         if arguments.durations:
             with show_progress("calls", streams, prints=False):
@@ -147,7 +147,8 @@ def run(arguments: argparse.Namespace) -> int:
             function = find_called_function(tree, arguments.called_function, trace)
             _note_equal_names(function, entries_of_function(tree, function), trace)
             arguments.called_function = function
-        titles = {each.tid: each.title for each in streams}
+        threads = trace.threads_of_calls(streams, where)
+        titles = {tid: each.title for tid, each in threads.items()}
         if arguments.flamegraph or arguments.speedscope or arguments.json:
             title = " ".join(trace.command_line) or trace.path
             output.write_file_or_stdout(
@@ -205,7 +206,7 @@ def _sum_calls(arguments: argparse.Namespace, matched: set[str]) -> _SumOfCalls:
 
     with options.open_trace(arguments, matched) as trace:
         where = options.parse_selection(arguments)
-        streams = trace.by_thread(where, always_split=True)
+        streams = trace.call_streams(where)
         tree = trace.call_tree(where, inlines=arguments.inlines)
         if arguments.called_function is not None:
             arguments.called_function = find_called_function(tree, arguments.called_function, trace)

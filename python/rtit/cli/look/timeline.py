@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("uftrace reads a folder: give its name", hint="example: -o uftrace.data")
     with options.open_trace(arguments) as trace:
         where = options.parse_selection(arguments)
-        streams = trace.by_thread(where, always_split=True)
+        streams = trace.call_streams(where)
         with show_progress("timeline", streams, prints=False):
             timeline = collect_calls(
                 trace,

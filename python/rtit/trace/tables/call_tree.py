@@ -7,7 +7,7 @@ threads of a trace side by side, each with roots of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -31,7 +31,9 @@ class CallKind(LabelledNumber):
     TAIL = 2
     """A jump to another function, which returns for its caller."""
     SIGNAL = 3
-    """A signal handler, below the interrupted function."""
+    """A signal handler, or the kernel's handler of an interrupt or exception, below the interrupted
+    function.
+    """
     INJECTED = 4
     """A call that a signal handler put into the interrupted code, as Go preempts goroutines."""
     UNTRACED = 5
@@ -156,6 +158,19 @@ class CallTree(FunctionBatch):
             yield CallNode._make(
                 (parent, name, *kinds, *rest, self.modules[module], self.files[file])
             )
+
+    def select_threads(self, tids: Collection[int]) -> CallTree:
+        """Return the tree of these threads."""
+        import numpy as np
+
+        is_kept = np.isin(self.tid, [*tids])
+        # Nodes have the thread of their root.
+        rows = np.cumsum(is_kept) - 1
+        parent = np.where(self.parent < 0, -1, rows[self.parent]).astype(np.int32)
+        found = self.replace(parent=parent).select_rows(is_kept)
+        called, function = np.unique(found.function, return_inverse=True)
+        functions = [self.functions[number] for number in called]
+        return found.replace(function=function.astype(np.uint32), functions=functions)
 
     def by_function(self) -> dict[tuple[str, str], FunctionTotals]:
         """Return the calls and instructions of each function, over all paths and threads.

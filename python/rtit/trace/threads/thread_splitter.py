@@ -50,9 +50,7 @@ class ThreadSplitter:
 
     def split_by_thread(self, stream: Stream) -> list[Stream]:
         """One stream for each thread, without a limit."""
-        return [
-            self._stream_of_thread(stream, *thread) for thread in self._executed_threads(stream)
-        ]
+        return [self.stream_of_thread(stream, *thread) for thread in self._executed_threads(stream)]
 
     def select_threads(
         self,
@@ -79,7 +77,7 @@ class ThreadSplitter:
             total_work += work
             if work <= work_left or always_split:
                 work_left -= work
-                found += [self._stream_of_thread(stream, *thread) for thread in threads]
+                found += [self.stream_of_thread(stream, *thread) for thread in threads]
             else:
                 found.append(stream.for_threads(threads, self._names))
         if (
@@ -112,7 +110,8 @@ class ThreadSplitter:
             threads = self._executed[id(stream)] = stream.executed_threads()
         return threads
 
-    def _stream_of_thread(self, stream: Stream, pid: int, tid: int) -> Stream:
+    def stream_of_thread(self, stream: Stream, pid: int, tid: int) -> Stream:
+        """Return the stream of one thread of a stream."""
         if not stream.has_several_threads and (pid, tid) == (stream.pid, stream.tid):
             return stream
         key = id(stream), pid, tid

@@ -98,20 +98,21 @@ def collect_page_data(
     parts: dict[str, Any] = {"report": _limit_report(report)}
     title = " ".join(trace.command_line) or trace.path
     try:
-        threads = trace.by_thread(where, always_split=True)
-        with during_pass(threads):
+        followed = trace.call_streams(where)
+        with during_pass(followed):
             tree = trace.call_tree(where)
     except UnsupportedError as error:
         parts["no_calls"] = str(error)
         parts["functions"] = functions_without_calls(found)
     else:
+        threads = [*trace.threads_of_calls(followed, where).values()]
         titles = {each.tid: each.title for each in threads} if len(threads) > 1 else {}
         parts["functions"] = functions_part(tree)
         root = merge_functions(tree, None, titles)
         picture = flame_graph(root, title, embedded=True)
         markup["flame_graph"] = b"".join(picture).decode("ascii")
         del tree, root
-        with during_pass(threads):
+        with during_pass(followed):
             parts["timeline"] = timeline_part(trace, where)
         parts["threads"] = [
             {"tid": each.tid, "title": each.title} for each in threads[:MAX_STREAMS]
