@@ -1097,6 +1097,165 @@ fn times_of_a_call_are_those_of_its_transfers() {
     assert_eq!((calls[0].begin_time, calls[0].end_time), (70, 80));
 }
 
+// The kernel
+
+#[test]
+fn system_call_nests_below_the_function_of_the_program() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "entry_SYSCALL_64", 2);
+    thread.call("entry_SYSCALL_64+1", "read", 3);
+    thread.return_to("read+9", "entry_SYSCALL_64+2", 4);
+    thread.return_from_kernel("entry_SYSCALL_64+9", "main+2", 10);
+    thread.assert_paths(&[
+        ("main", 1, 11),
+        ("main/entry_SYSCALL_64", 1, 6),
+        ("main/entry_SYSCALL_64/read", 1, 3),
+    ]);
+}
+
+#[test]
+fn interrupt_of_the_kernel_returns_to_the_interrupted_function() {
+    let mut thread = Thread::start("read", 1);
+    thread.signal("read+1", "interrupt", 2);
+    thread.return_from_kernel("interrupt+9", "read+1", 10);
+    thread.assert_paths(&[("read", 1, 11), ("read/interrupt (Signal)", 1, 2)]);
+}
+
+#[test]
+fn exception_may_continue_elsewhere_in_the_function() {
+    let mut thread = Thread::start("read", 1);
+    thread.signal("read+1", "interrupt", 2);
+    thread.return_from_kernel("interrupt+9", "read+70", 10);
+    thread.assert_paths(&[("read", 1, 11), ("read/interrupt (Signal)", 1, 2)]);
+}
+
+#[test]
+fn iret_to_the_next_instruction_ends_no_interrupt() {
+    let mut thread = Thread::start("read", 1);
+    thread.signal("read+1", "interrupt", 2);
+    thread.return_from_kernel("interrupt+4", "interrupt+5", 10);
+    thread.assert_paths(&[("read", 1, 1), ("read/interrupt (Signal)", 1, 12)]);
+}
+
+#[test]
+fn breakpoint_that_emulates_a_call_returns_after_it() {
+    let mut thread = Thread::start("read", 1);
+    thread.signal("read+1", "interrupt", 1);
+    thread.return_from_kernel("interrupt+9", "driver", 1);
+    thread.return_to("driver+9", "read+6", 10);
+    assert_eq!(thread.counts().unknown, 0);
+    thread.assert_paths(&[
+        ("read", 1, 11),
+        ("read/interrupt (Signal)", 1, 1),
+        ("read/driver (Injected)", 1, 1),
+    ]);
+}
+
+#[test]
+fn task_continues_on_its_own_stack() {
+    let mut thread = Thread::start("read", 1);
+    thread.call("read+1", "schedule", 1);
+    thread.switch_task(1);
+    thread.return_from_switch("ret_from_fork", 1);
+    thread.call("ret_from_fork+1", "kthread", 1);
+    thread.call("kthread+1", "schedule", 1);
+    thread.switch_task(0);
+    thread.return_from_switch("schedule+2", 100);
+    thread.return_to("schedule+9", "read+2", 1000);
+    thread.call("read+3", "schedule", 1);
+    thread.switch_task(1);
+    thread.return_from_switch("schedule+2", 200);
+    thread.return_to("schedule+9", "kthread+2", 2000);
+    assert_eq!((thread.counts().unknown, thread.counts().choices), (0, 0));
+    let asm = "read/schedule/__switch_to_asm";
+    thread.assert_paths(&[
+        ("read", 1, 1001),
+        ("read/schedule", 2, 102),
+        (asm, 2, 2),
+        (&format!("{asm}/__switch_to (Tail)"), 1, 1),
+        ("1: Start: __switch_to", 1, 1),
+        ("1: NewStack: ret_from_fork", 1, 1),
+        ("1: NewStack: ret_from_fork/kthread", 1, 2001),
+        ("1: NewStack: ret_from_fork/kthread/schedule", 1, 201),
+        (
+            "1: NewStack: ret_from_fork/kthread/schedule/__switch_to_asm",
+            1,
+            1,
+        ),
+        (
+            "1: NewStack: ret_from_fork/kthread/schedule/__switch_to_asm/__switch_to (Tail)",
+            1,
+            1,
+        ),
+    ]);
+}
+
+#[test]
+fn switch_returns_over_calls_that_fill_the_return_stack_buffer() {
+    let mut thread = Thread::start("read", 1);
+    thread.call("read+1", "schedule", 1);
+    thread.call("schedule+1", "__switch_to_asm", 1);
+    thread.call("__switch_to_asm+1", "__switch_to_asm+5", 1);
+    thread.direct_jump("__switch_to_asm+9", "__switch_to", 1);
+    thread.return_from_switch("schedule+2", 100);
+    let asm = "read/schedule/__switch_to_asm";
+    thread.assert_paths(&[
+        ("read", 1, 1),
+        ("read/schedule", 1, 101),
+        (asm, 1, 2),
+        (&format!("{asm}/__switch_to"), 1, 1),
+    ]);
+}
+
+#[test]
+fn exec_returns_to_a_new_program() {
+    let mut thread = Thread::start("main", 1);
+    thread.call("main+1", "entry_SYSCALL_64", 1);
+    thread.call("entry_SYSCALL_64+1", "exec", 1);
+    thread.call("exec+1", "begin_new_exec", 1);
+    thread.return_to("begin_new_exec+9", "exec+2", 1);
+    thread.return_to("exec+9", "entry_SYSCALL_64+2", 1);
+    thread.return_from_kernel("entry_SYSCALL_64+9", "main", 10);
+    let kernel = "main/entry_SYSCALL_64";
+    thread.assert_paths(&[
+        ("main", 2, 11),
+        (kernel, 1, 2),
+        (&format!("{kernel}/exec"), 1, 2),
+        (&format!("{kernel}/exec/begin_new_exec"), 1, 1),
+    ]);
+}
+
+#[test]
+fn new_task_enters_its_program_on_another_root() {
+    let mut thread = Thread::start("ret_from_fork", 1);
+    thread.return_from_kernel("ret_from_fork+9", "b+7", 10);
+    thread.assert_paths(&[("ret_from_fork", 1, 1), ("Caller: b", 1, 10)]);
+}
+
+#[test]
+fn return_thunk_is_the_return_of_the_function_that_jumps_there() {
+    let mut thread = Thread::start("read", 1);
+    thread.call("read+1", "driver", 1);
+    thread.direct_jump("driver+9", "__x86_return_thunk", 1);
+    thread.return_to("__x86_return_thunk+1", "read+2", 10);
+    thread.assert_paths(&[("read", 1, 11), ("read/driver", 1, 2)]);
+}
+
+#[test]
+fn retpoline_of_the_kernel_enters_the_target_in_place_of_its_thunk() {
+    let mut thread = Thread::start("read", 1);
+    thread.call("read+1", "__x86_indirect_thunk_rax@plt", 1);
+    thread.call(
+        "__x86_indirect_thunk_rax@plt+1",
+        "__x86_indirect_thunk_rax@plt+8",
+        1,
+    );
+    thread.direct_jump("__x86_indirect_thunk_rax@plt+12", "__x86_return_thunk", 1);
+    thread.return_to("__x86_return_thunk+1", "driver", 5);
+    thread.return_to("driver+9", "read+2", 10);
+    thread.assert_paths(&[("read", 1, 14), ("read/driver", 1, 5)]);
+}
+
 proptest! {
     #[test]
     fn instructions_add_up_for_any_transfers(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rtit_calls::{
     CallKind, CallStacks, CallTree, CodeInfo, EndedCall, FunctionRole, RootKind, StackCounts,
-    NO_CALL, NO_NODE,
+    KERNEL_START, NO_CALL, NO_NODE,
 };
 
 /// The functions, each of `SIZE` bytes. `?` is code without a name.
@@ -30,17 +30,41 @@ const FUNCTIONS: [&str; 18] = [
 ];
 const SIZE: u64 = 0x100;
 
+/// The functions of the kernel.
+const KERNEL_FUNCTIONS: [&str; 13] = [
+    "entry_SYSCALL_64",
+    "interrupt",
+    "read",
+    "schedule",
+    "__switch_to_asm",
+    "__switch_to",
+    "ret_from_fork",
+    "kthread",
+    "exec",
+    "begin_new_exec",
+    "__x86_indirect_thunk_rax@plt", // starts no function
+    "__x86_return_thunk",
+    "driver",
+];
+
 /// Returns the address of `function` or `function+offset`.
 pub fn address(place: &str) -> u64 {
     let (name, offset) = place.split_once('+').unwrap_or((place, "0"));
-    let index = FUNCTIONS.iter().position(|&each| each == name).unwrap() as u64;
-    (index + 1) * SIZE + offset.parse::<u64>().unwrap()
+    let index_in = |functions: &[&str]| functions.iter().position(|&each| each == name);
+    let start = match index_in(&FUNCTIONS) {
+        Some(index) => (index as u64 + 1) * SIZE,
+        None => KERNEL_START + index_in(&KERNEL_FUNCTIONS).unwrap() as u64 * SIZE,
+    };
+    start + offset.parse::<u64>().unwrap()
 }
 
 /// Returns the name at an address, and the offset in the function.
 fn name_at(ip: u64) -> (&'static str, u64) {
-    let index = (ip / SIZE).wrapping_sub(1) as usize;
-    (FUNCTIONS.get(index).copied().unwrap_or("?"), ip % SIZE)
+    let name = match ip.checked_sub(KERNEL_START) {
+        Some(offset) => KERNEL_FUNCTIONS.get((offset / SIZE) as usize),
+        None => FUNCTIONS.get((ip / SIZE).wrapping_sub(1) as usize),
+    };
+    (name.copied().unwrap_or("?"), ip % SIZE)
 }
 
 /// The names of `FUNCTIONS`, and of each numbered call the name that the tests use.
@@ -174,6 +198,29 @@ impl Thread {
         let next = address(from) + 1;
         self.stacks.reenter_filter(true, next, address(back_at));
         self.run(back_at, run);
+    }
+
+    /// SYSRET, IRET or a far return of the kernel.
+    pub fn return_from_kernel(&mut self, from: &str, to: &str, run: u64) {
+        let from = address(from);
+        self.stacks.return_from_kernel(from, from + 1, address(to));
+        self.run(to, run);
+    }
+
+    /// The kernel switches to a task in `__switch_to`, which executes an instruction there.
+    pub fn switch_task(&mut self, number: u32) {
+        self.call("schedule+1", "__switch_to_asm", 1);
+        self.stacks.switch_thread(number);
+        if self.stacks.current_node() != NO_NODE {
+            self.stacks
+                .direct_jump(address("__switch_to_asm+9"), address("__switch_to"));
+        }
+        self.run("__switch_to", 1);
+    }
+
+    pub fn return_from_switch(&mut self, to: &str, run: u64) {
+        self.stacks.return_from_switch(address(to));
+        self.run(to, run);
     }
 
     pub fn counts(&self) -> StackCounts {

@@ -1,0 +1,192 @@
+"""Calls of a recorded boot, against what the kernel itself prints about its calls.
+
+`initcall_debug` prints each initcall with the id of its thread, and `sysrq l` prints the stack of
+the running task, which the kernel finds by its own unwinder.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtit.image import KERNEL_START
+from rtit.trace import Trace
+from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
+from support.boot import APPEND, find_kernel, write_initrd
+from support.recordings import RTIT
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+busybox mount -t proc proc /proc
+busybox cat /proc/version
+busybox echo l > /proc/sysrq-trigger
+"""
+
+
+@dataclass(frozen=True)
+class Boot:
+    """A recorded boot; `console` is what the kernel printed."""
+
+    data: Path
+    console: str
+    tree: CallTree
+
+    @property
+    def instructions(self) -> int:
+        """Executed instructions, as the recorder counted them."""
+        [count] = re.findall(r"rtit record: ([\d,]+) instructions", self.console)
+        return int(count.replace(",", ""))
+
+    def addresses(self) -> dict[str, set[int]]:
+        """Return the addresses of the kernel's symbols."""
+        found: dict[str, set[int]] = {}
+        for line in Path(f"{self.data}.kallsyms").read_text().splitlines():
+            address, _, name = line.split()
+            found.setdefault(name, set()).add(int(address, 16))
+        return found
+
+
+@pytest.fixture(scope="module")
+def boot(tmp_path_factory: pytest.TempPathFactory) -> Boot:
+    """A boot in which the kernel prints its initcalls and a stack."""
+    folder = tmp_path_factory.mktemp("boot")
+    kernel, initrd, data = find_kernel(), folder / "initrd", folder / "boot.data"
+    write_initrd(initrd, SCRIPT)
+    append = f"{APPEND.replace('quiet ', '')} initcall_debug ignore_loglevel sysrq_always_enabled"
+    machine = ("--kernel", str(kernel), "--initrd", str(initrd), "--append", append)
+    found = subprocess.run(
+        [*RTIT, "record", "-o", str(data), "--system", *machine],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    with Trace(data) as trace:
+        tree = trace.call_tree()
+    return Boot(data, found.stdout.replace("\r", ""), tree)
+
+
+def path_of(tree: CallTree, row: int) -> list[int]:
+    """Return the rows from a node to its root."""
+    rows = [row]
+    while (parent := int(tree.parent[rows[-1]])) >= 0:
+        rows.append(parent)
+    return rows
+
+
+def rows_of(tree: CallTree, function: str) -> list[int]:
+    """Return the rows of a function."""
+    return np.flatnonzero(tree.function == tree.functions.index(function)).tolist()
+
+
+def test_self_instructions_add_up_to_those_of_the_boot(boot: Boot) -> None:
+    assert int(boot.tree.self_instructions.sum()) == boot.instructions
+
+
+def test_each_stack_of_the_kernel_is_known_from_its_start(boot: Boot) -> None:
+    tree = boot.tree
+    assert tree.statistics.returned > 1_000_000
+    assert (tree.statistics.unknown, tree.statistics.switched, tree.statistics.choices) == (0, 0, 0)
+    # A task that `__switch_to` confuses with another one returns to an unknown caller.
+    is_root = (tree.parent < 0) & (tree.entry >= KERNEL_START)
+    roots = Counter(
+        (tree.functions[function], RootKind(root))
+        for function, root in zip(tree.function[is_root], tree.root[is_root], strict=True)
+    )
+    tasks = len(np.unique(tree.tid)) - 1  # not the first one
+    assert roots == {
+        ("ret_from_fork", RootKind.NEW_STACK): tasks,
+        ("__switch_to", RootKind.START): tasks,
+    }
+    assert tasks > 50
+
+
+def test_initcalls_are_those_that_the_kernel_printed(boot: Boot) -> None:
+    printed = re.findall(r"\] calling  (\w+)\+0x0/0x[0-9a-f]+ @ (\d+)", boot.console)
+    # Several symbols can have the same address.
+    addresses = boot.addresses()
+    wanted = Counter((min(addresses[name]), int(tid)) for name, tid in printed)
+    initcalls = np.array([address for address, _ in wanted], np.uint64)
+    # start_kernel initializes the consoles without do_one_initcall.
+    tree, found = boot.tree, Counter[tuple[int, int]]()
+    callers = [row for name in ("do_one_initcall", "console_init") for row in rows_of(tree, name)]
+    is_initcall = np.isin(tree.parent, callers) & np.isin(tree.entry, initcalls)
+    for row in np.flatnonzero(is_initcall).tolist():
+        found[int(tree.entry[row]), int(tree.tid[row])] += int(tree.calls[row])
+    assert len(wanted) > 300
+    assert found == wanted
+
+
+def test_boot_begins_with_start_kernel_and_kernel_init(boot: Boot) -> None:
+    tree = boot.tree
+
+    def functions_above(row: int) -> list[str]:
+        return [tree.functions[tree.function[each]] for each in path_of(tree, row)[1:]]
+
+    [start] = rows_of(tree, "start_kernel")
+    assert "x86_64_start_kernel" in functions_above(start)
+    assert tree.tid[start] == 0
+    [initcall] = [row for row in rows_of(tree, "acpi_init") if tree.calls[row]]
+    assert functions_above(initcall)[:3] == [
+        "do_one_initcall",
+        "kernel_init_freeable",
+        "kernel_init",
+    ]
+    root = path_of(tree, initcall)[-1]
+    assert tree.functions[tree.function[root]] == "ret_from_fork"
+    assert (tree.root[root], tree.tid[root]) == (RootKind.NEW_STACK, 1)
+
+
+def test_stack_is_the_one_that_the_kernel_printed(boot: Boot) -> None:
+    [text] = re.findall(r"Call Trace:\n.*<TASK>\n((?:.*\n)*?).*RIP: 0033:", boot.console)
+    # The unwinder marks other addresses on the stack by "?".
+    printed = re.findall(r"\]  (\w[\w.]*)\+(0x[0-9a-f]+)/", text)
+    addresses = boot.addresses()
+    tree = boot.tree
+    [row] = [
+        row
+        for row in rows_of(tree, "show_stack")
+        if "nmi_cpu_backtrace"
+        in [tree.functions[tree.function[each]] for each in path_of(tree, row)]
+    ]
+    sites = [
+        int(tree.call_site[each])
+        for each in path_of(tree, row)
+        if tree.kind[each] == CallKind.CALL and int(tree.call_site[each]) >= KERNEL_START
+    ]
+    assert len(printed) > 8
+    assert len(sites) == len(printed)
+    for (name, offset), site in zip(printed, sites, strict=True):
+        # A call has 2 to 7 bytes.
+        returns_to = {start + int(offset, 16) for start in addresses[name]}
+        assert any(site + 2 <= each <= site + 7 for each in returns_to), name
+
+
+def test_system_call_of_a_program_has_the_functions_of_the_kernel(boot: Boot) -> None:
+    tree = boot.tree
+    paths = [path_of(tree, row) for row in rows_of(tree, "vfs_read")]
+    under_programs = [path for path in paths if tree.entry[path[-1]] < KERNEL_START]
+    assert under_programs
+    for path in under_programs:
+        in_kernel = [row for row in path if int(tree.entry[row]) >= KERNEL_START]
+        names = [tree.functions[tree.function[row]] for row in in_kernel]
+        assert names[-2:] == ["do_syscall_64", "entry_SYSCALL_64"]
+
+
+def test_calls_of_one_task_are_selected(boot: Boot) -> None:
+    found = subprocess.run(
+        [*RTIT, "calls", "-i", str(boot.data), "--tid", "2", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert '"kthreadd"' in found.stdout
+    assert '"start_kernel"' not in found.stdout
