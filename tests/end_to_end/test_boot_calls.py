@@ -111,16 +111,17 @@ def test_each_stack_of_the_kernel_is_known_from_its_start(boot: Boot) -> None:
 
 def test_initcalls_are_those_that_the_kernel_printed(boot: Boot) -> None:
     printed = re.findall(r"\] calling  (\w+)\+0x0/0x[0-9a-f]+ @ (\d+)", boot.console)
-    # Several symbols can have the same address.
+    # Several functions can have the same name, and several symbols the same address.
     addresses = boot.addresses()
+    first = {each: min(addresses[name]) for name, _ in printed for each in addresses[name]}
     wanted = Counter((min(addresses[name]), int(tid)) for name, tid in printed)
-    initcalls = np.array([address for address, _ in wanted], np.uint64)
+    initcalls = np.array([*first], np.uint64)
     # start_kernel initializes the consoles without do_one_initcall.
     tree, found = boot.tree, Counter[tuple[int, int]]()
     callers = [row for name in ("do_one_initcall", "console_init") for row in rows_of(tree, name)]
     is_initcall = np.isin(tree.parent, callers) & np.isin(tree.entry, initcalls)
     for row in np.flatnonzero(is_initcall).tolist():
-        found[int(tree.entry[row]), int(tree.tid[row])] += int(tree.calls[row])
+        found[first[int(tree.entry[row])], int(tree.tid[row])] += int(tree.calls[row])
     assert len(wanted) > 300
     assert found == wanted
 
@@ -181,12 +182,10 @@ def test_system_call_of_a_program_has_the_functions_of_the_kernel(boot: Boot) ->
         assert names[-2:] == ["do_syscall_64", "entry_SYSCALL_64"]
 
 
-def test_calls_of_one_task_are_selected(boot: Boot) -> None:
-    found = subprocess.run(
-        [*RTIT, "calls", "-i", str(boot.data), "--tid", "2", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
+def test_tree_of_one_task_has_its_functions_only(boot: Boot) -> None:
+    selected = boot.tree.select_threads([2])
+    assert "kthreadd" in selected.functions
+    assert "start_kernel" not in selected.functions
+    assert int(selected.self_instructions.sum()) == int(
+        boot.tree.self_instructions[boot.tree.tid == 2].sum()
     )
-    assert '"kthreadd"' in found.stdout
-    assert '"start_kernel"' not in found.stdout

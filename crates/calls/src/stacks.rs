@@ -48,6 +48,8 @@ pub enum FunctionRole {
     ReplacesProgram,
     /// `__x86_return_thunk` and its variants: the return of the function that jumped there.
     ReturnsForJump,
+    /// `__x86_indirect_thunk_rax` and so on: an indirect jump or call of the function that enters it.
+    JumpsIndirectly,
 }
 
 impl FunctionRole {
@@ -75,6 +77,7 @@ impl FunctionRole {
             | "its_return_thunk"
             | "srso_return_thunk"
             | "retbleed_return_thunk" => FunctionRole::ReturnsForJump,
+            name if name.starts_with("__x86_indirect_") => FunctionRole::JumpsIndirectly,
             name if name.starts_with("_dl_runtime_resolve") => FunctionRole::ResolvesFunctions,
             name if name.starts_with("_Unwind_Resume") => FunctionRole::ResumesUnwinding,
             _ => FunctionRole::Ordinary,
@@ -944,8 +947,10 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
         if let Link::Frame(at) = self.current {
             let is_call = |frame: &Frame| matches!(frame.kind, FrameKind::Call | FrameKind::Tail);
             if let Some(frame) = self.frame(at).filter(is_call) {
-                let is_short = self.executed - frame.entered <= MAX_STUB_INSTRUCTIONS;
-                if is_short && !self.code.starts_function(frame.entry) {
+                // An interrupted thunk is not short.
+                let is_stub = self.executed - frame.entered <= MAX_STUB_INSTRUCTIONS
+                    || self.code.role_at(frame.entry) == FunctionRole::JumpsIndirectly;
+                if is_stub && !self.code.starts_function(frame.entry) {
                     let instructions = self.executed - frame.entered;
                     let caller = self.node_of(frame.up);
                     self.tree.undo_call(frame.node, caller, instructions);

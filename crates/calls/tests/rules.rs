@@ -1244,16 +1244,28 @@ fn return_thunk_is_the_return_of_the_function_that_jumps_there() {
 #[test]
 fn retpoline_of_the_kernel_enters_the_target_in_place_of_its_thunk() {
     let mut thread = Thread::start("read", 1);
-    thread.call("read+1", "__x86_indirect_thunk_rax@plt", 1);
+    thread.call("read+1", "__x86_indirect_thunk_rax", 1);
     thread.call(
-        "__x86_indirect_thunk_rax@plt+1",
-        "__x86_indirect_thunk_rax@plt+8",
+        "__x86_indirect_thunk_rax+1",
+        "__x86_indirect_thunk_rax+8",
         1,
     );
-    thread.direct_jump("__x86_indirect_thunk_rax@plt+12", "__x86_return_thunk", 1);
+    thread.direct_jump("__x86_indirect_thunk_rax+12", "__x86_return_thunk", 1);
     thread.return_to("__x86_return_thunk+1", "driver", 5);
     thread.return_to("driver+9", "read+2", 10);
     thread.assert_paths(&[("read", 1, 14), ("read/driver", 1, 5)]);
+}
+
+#[test]
+fn interrupted_thunk_is_no_caller() {
+    let mut thread = Thread::start("read", 1);
+    thread.call("read+1", "__x86_indirect_thunk_rax", 1);
+    thread.signal("__x86_indirect_thunk_rax+1", "interrupt", 50);
+    thread.return_from_kernel("interrupt+9", "__x86_indirect_thunk_rax+1", 1);
+    thread.indirect_jump("__x86_indirect_thunk_rax+2", "driver", 5);
+    thread.return_to("driver+9", "read+2", 10);
+    let calls = thread.finish().calls_of("driver");
+    assert_eq!((calls.len(), calls[0].depth), (1, 1));
 }
 
 proptest! {

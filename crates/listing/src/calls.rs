@@ -235,14 +235,15 @@ impl NamedCode {
                         .entry(function.to_owned())
                         .or_insert(own_number),
                 };
+                let role = FunctionRole::of_name(name);
                 AddressFacts {
                     function: Some(number),
                     starts_function: found.offset == 0
                         && !is_part
                         && !name.ends_with("@plt")
-                        && !name.starts_with("__x86_indirect_")
+                        && role != FunctionRole::JumpsIndirectly
                         && name != LINKAGE_TABLE,
-                    role: FunctionRole::of_name(name),
+                    role,
                 }
             }
         });

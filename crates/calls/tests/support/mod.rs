@@ -42,7 +42,7 @@ const KERNEL_FUNCTIONS: [&str; 13] = [
     "kthread",
     "exec",
     "begin_new_exec",
-    "__x86_indirect_thunk_rax@plt", // starts no function
+    "__x86_indirect_thunk_rax",
     "__x86_return_thunk",
     "driver",
 ];
@@ -95,7 +95,8 @@ impl CodeInfo for FictitiousCode {
 
     fn starts_function(&mut self, ip: u64) -> bool {
         let (name, offset) = name_at(ip);
-        offset == 0 && name != "?" && !name.ends_with(".cold") && !name.ends_with("@plt")
+        let is_stub = name.ends_with("@plt") || name.starts_with("__x86_indirect_");
+        offset == 0 && name != "?" && !name.ends_with(".cold") && !is_stub
     }
 
     fn role_at(&mut self, ip: u64) -> FunctionRole {
