@@ -618,8 +618,8 @@ impl<C: CodeInfo, L: CallLog> CallStacks<C, L> {
     }
 
     /// The kernel's IRET, SYSRET or far return at `from`, followed by `next` in memory, continued at `to`: after the
-    /// system call, at the interrupted instruction, or elsewhere: in a program or signal handler that the kernel starts,
-    /// or where an exception continues.
+    /// system call, at the interrupted instruction, in a program or signal handler that the kernel starts, or where an
+    /// exception continues.
     pub fn return_from_kernel(&mut self, from: u64, next: u64, to: u64) {
         if to == next {
             return; // serializes the processor
