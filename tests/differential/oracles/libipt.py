@@ -1,4 +1,6 @@
-"""libipt as an oracle: `decode`, `path`, `blocks`, `packets`; `measure` to compare speed."""
+"""libipt as an oracle: `decode`, `path`, `system_path`, `blocks`, `packets`; `measure` to compare
+speed.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from struct import iter_unpack
+from struct import iter_unpack, pack
 from typing import Literal
 
-from differential.oracles.raw import Section
+from differential.oracles.raw import CodeChange, Section
 from programs.build import CACHE, CannotBuildError, compiled
 
 INSTRUCTION, BLOCK, EVENT, ERROR, PACKET = 1, 2, 3, 4, 5
 NO_IP = (1 << 64) - 1
+FIRST_PAGE_TABLE = 1 << 30
+"""In recordings of whole systems, the process with this id has the page table in page 0."""
+KERNEL_SPACE = (1 << 32) - 1
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -134,6 +139,28 @@ def path(
     """Instructions, truth-file hash over their addresses, and errors of a PT stream, by pt_insn."""
     instructions, chain, errors = _run_on("path", trace, sections, _cpu(cpu)).split()
     return int(instructions), int(chain), int(errors)
+
+
+def system_path(trace: bytes, changes: Sequence[CodeChange]) -> tuple[int, int, int, str]:
+    """As `path`, of the stream of a whole system, with the first errors as text.
+
+    Its code is that of `changes`, sorted by time, by the page table in CR3.
+    """
+    with (
+        tempfile.NamedTemporaryFile(suffix=".pt") as stream,
+        tempfile.NamedTemporaryFile(suffix=".code") as code,
+    ):
+        stream.write(trace)
+        stream.flush()
+        for change in changes:
+            space = KERNEL_SPACE if change.pid is None else change.pid - FIRST_PAGE_TABLE
+            code.write(pack("<QQQQ", change.time, space, change.address, len(change.code)))
+            code.write(change.code)
+        code.flush()
+        command = [str(compiled_with_libipt("ipt_system")), stream.name, code.name]
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
+    instructions, chain, errors = map(int, result.stdout.split())
+    return instructions, chain, errors, result.stderr
 
 
 def blocks(
