@@ -223,3 +223,20 @@ def test_rotate_leaves_devices_and_refuses_directories(tmp_path: Path) -> None:
 def test_dev_null_is_a_valid_output() -> None:
     with new("/dev/null") as out:
         out.auxtrace(7, 7, bytes(64), None, 1)
+
+
+@pytest.mark.parametrize(
+    ("user", "kernel", "excluded", "modifier"),
+    [(True, False, 0x20, "u"), (False, True, 0x10, "k"), (True, True, 0, "")],
+)
+def test_event_excludes_what_is_not_traced(
+    user: bool, kernel: bool, excluded: int, modifier: str, tmp_path: Path
+) -> None:
+    """exclude_user and exclude_kernel are bits 4 and 5 of the flags of perf_event_attr."""
+    path = tmp_path / "perf.data"
+    new(path, user=user, kernel=kernel).close()
+    with PerfData(path) as file:
+        event = file.intel_pt
+    assert event is not None
+    assert event.attr.flags & 0x30 == excluded
+    assert event.name.rpartition("/")[2] == modifier

@@ -209,7 +209,7 @@ class Writer:
       overlap or have gaps between them.
     * `switches`: the records of context switches in the file, SWITCH of the traced threads or
       SWITCH_CPU_WIDE of all threads.
-    * `kernel`: kernel code was traced too.
+    * `user` and `kernel`: whether user code and kernel code were traced.
     * `facts` are rtit's own data about the recording; see `features.format_facts`.
 
     A context manager; leaving it closes the file. Raises RecordError, in one sentence, if the file
@@ -232,6 +232,7 @@ class Writer:
         cap_event_trace: bool = False,
         snapshot: bool = False,
         switches: SwitchRecords = SwitchRecords.NONE,
+        user: bool = True,
         kernel: bool = False,
         facts: Mapping[str, str] | None = None,
     ) -> None:
@@ -246,7 +247,10 @@ class Writer:
             config=config,
             sample_period=1,
             sample_type=sample_type,
-            flags=common | AttrFlag.DISABLED | AttrFlag.ENABLE_ON_EXEC,
+            flags=common
+            | AttrFlag.DISABLED
+            | AttrFlag.ENABLE_ON_EXEC
+            | (AttrFlag(0) if user else AttrFlag.EXCLUDE_USER),
         )
         sideband = Attr(
             type=_SOFTWARE,
@@ -255,8 +259,9 @@ class Writer:
             sample_type=sample_type,
             flags=common | _SIDEBAND_FLAGS | (AttrFlag.CONTEXT_SWITCH if per_cpu else AttrFlag(0)),
         )
+        modifier = "" if user and kernel else "u" * user + "k" * kernel
         self._events = [
-            Event(pt, (_PT_ID,), f"intel_pt/{format_config(config)}/{'' if kernel else 'u'}"),
+            Event(pt, (_PT_ID,), f"intel_pt/{format_config(config)}/{modifier}"),
             Event(sideband, (_SIDEBAND_ID,), "dummy:" + ("" if kernel else "u")),
         ]
         self._layout = SampleLayout(sideband)

@@ -73,6 +73,7 @@ def open_writer(
         filter=format_address_filters(plan.filters),
         snapshot=plan.size_limits.snapshot is not None,
         switches=switches,
+        user=plan.options.user,
         kernel=plan.options.kernel,
         facts={"profile": FULL.name, "time": time, "event": str(plan.options), **facts},
     )
