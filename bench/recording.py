@@ -32,22 +32,23 @@ def recorder(command: Sequence[str | Path], output: Path, backend: str) -> list[
     return [*words, "-o", output, "--", *command]
 
 
+def build_empty_plugin(folder: Path, version: int) -> Path:
+    """Build a plugin that does nothing at each block, for a version of the plugin interface.
+
+    Raises OSError, and subprocess.CalledProcessError.
+    """
+    plugin = folder / f"empty{version}.so"
+    flags = ["-O2", "-shared", "-fPIC", f"-DVERSION={version}"]
+    build: list[str | Path] = ["cc", *flags, "-o", plugin, SOURCE]
+    subprocess.run(build, capture_output=True, check=True)
+    return plugin
+
+
 def empty_plugin(qemu: Path, folder: Path) -> Path | None:
     """Build a plugin that does nothing at each block; None if it cannot be built or loaded."""
     for version in VERSIONS:
-        plugin = folder / f"empty{version}.so"
-        build: list[str | Path] = [
-            "cc",
-            "-O2",
-            "-shared",
-            "-fPIC",
-            f"-DVERSION={version}",
-            "-o",
-            plugin,
-            SOURCE,
-        ]
         try:
-            subprocess.run(build, capture_output=True, check=True)
+            plugin = build_empty_plugin(folder, version)
             subprocess.run([qemu, "-plugin", plugin, "/bin/true"], capture_output=True, check=True)
         except OSError:
             return None

@@ -111,6 +111,13 @@ def markdown(result: dict[str, Any]) -> str:
             for row in found["rows"]
         ]
         lines += table(["", "s", "CPU s", "MB read", "MB of memory"], rows)
+    if row := result.get("boot"):
+        plain = row["qemu_seconds"]
+        lines += ["", "## Recording the boot of a Linux kernel (CPU time, all processes)", ""]
+        head = ["instructions", "PT B/1000", "QEMU s", "empty s", "rec. s", "of QEMU"]
+        cells = [f"{row['instructions']:,}", f"{1000 * row['bytes'] / row['instructions']:.1f}"]
+        cells += [f"{row[name]:.1f}" for name in ("qemu_seconds", "empty_seconds", "seconds")]
+        lines += table(head, [[*cells, f"{row['seconds'] / plain:.2f}x"]])
     return join_lines(lines)
 
 

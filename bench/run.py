@@ -19,7 +19,7 @@ sys.path.insert(0, str(TESTS))
 
 WHAT = (
     *("packetizing", "recording", "counting", "profiles", "decoding", "short", "corpus"),
-    "opening",
+    *("opening", "boot"),
 )
 CORPUS_PROGRAM = "import json; [json.loads(json.dumps({str(i): [i]})) for i in range(3000)]"
 STEPPED = 3
@@ -40,6 +40,7 @@ def workload() -> Path:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    import boot
     import clock
     import corpus
     import counting
@@ -64,6 +65,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "short": None,
         "corpus": None,
         "opening": None,
+        "boot": None,
     }
     wanted = {arguments.only} if arguments.only else set(WHAT)
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as name:
@@ -93,6 +95,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if "opening" in wanted:
             recording.record([program, str(arguments.times)], data)
             result["opening"] = opening.measure_opening(data, arguments.large)
+        if "boot" in wanted:
+            result["boot"] = boot.measure_boot(folder, arguments.repetitions)
     result["load"].append(clock.load())
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 
@@ -88,19 +89,26 @@ def kallsyms(machine: Machine) -> str:
 
 def kcore(machine: Machine) -> bytes:
     """Return memory as a core file: the kernel, the module, and after it the BPF program."""
-    base = machine.at[REF]
-    ranges = [(base, KERNEL_SIZE), (made.MODULE, MODULE_SIZE + PAGE)]
-    header = struct.pack(
-        "<4s5B7x HHI QQQ I 6H",
-        *(b"\x7fELF", 2, 1, 1, 0, 0, 4, 62, 1, 0, 64, 0, 0, 64, 56, len(ranges), 0, 0, 0),
-    )
-    heads, content, offset = b"", b"", PAGE
-    for start, size in ranges:
-        heads += struct.pack("<II6Q", 1, 7, offset, start, 0, size, size, PAGE)
+    parts = []
+    for start, size in ((machine.at[REF], KERNEL_SIZE), (made.MODULE, MODULE_SIZE + PAGE)):
         part = bytearray(size)
         for at, code in (*machine.booted.items(), (BPF, BPF_CODE)):
             if start <= at < start + size:
                 part[at - start : at - start + len(code)] = code
+        parts.append((start, bytes(part)))
+    return core_file(parts)
+
+
+def core_file(parts: Sequence[tuple[int, bytes]]) -> bytes:
+    """Return a core file with these parts of memory: address and bytes, whole pages."""
+    header = struct.pack(
+        "<4s5B7x HHI QQQ I 6H",
+        *(b"\x7fELF", 2, 1, 1, 0, 0, 4, 62, 1, 0, 64, 0, 0, 64, 56, len(parts), 0, 0, 0),
+    )
+    heads, content, offset = b"", b"", PAGE
+    for start, part in parts:
+        size = len(part)
+        heads += struct.pack("<II6Q", 1, 7, offset, start, 0, size, size, PAGE)
         content += part
         offset += size
     return (header + heads).ljust(PAGE, b"\0") + content
