@@ -144,11 +144,11 @@ def rows_of_stretch(data: Path, first: int, last: int) -> list[list[str]]:
 
 def assert_rows_agree(theirs: list[list[str]], ours: list[list[str]], kallsyms: str) -> None:
     """The addresses are equal, and both symbols are names of the same place in the kernel."""
-    places: dict[str, set[int]] = {"switch_to": set()}
+    addresses: dict[str, set[int]] = {"switch_to": set()}
     for address, _, name in map(str.split, kallsyms.splitlines()):
-        places.setdefault(name, set()).add(int(address, 16))
-    places["switch_to"] |= places["__switch_to"]
+        addresses.setdefault(name, set()).add(int(address, 16))
+    addresses["switch_to"] |= addresses["__switch_to"]
     assert [ip for ip, _ in theirs] == [ip for ip, _ in ours]
     for row in {tuple(row) for row in (*theirs, *ours)}:
         name, _, offset = row[1].partition("+")
-        assert int(row[0], 16) - int(offset or "0", 16) in places[name], row
+        assert int(row[0], 16) - int(offset or "0", 16) in addresses[name], row

@@ -2,9 +2,9 @@
 //
 // usage: ipt_system TRACE CODE
 //
-// CODE holds the code of all address spaces, sorted by time: a struct change each, with its bytes after it. Prints a line
-// "instructions hash errors"; the hash is that of truth files over the instructions' addresses. For each of the first
-// errors, standard error has a line "error name offset ip".
+// CODE holds the code of all address spaces, sorted by time: a struct change each, with its bytes after it. Prints a
+// line "instructions hash errors"; the hash is that of truth files over the instructions' addresses. For each of the
+// first errors, standard error has a line "error name offset ip".
 #include <intel-pt.h>
 #include <stdint.h>
 #include <stdio.h>
