@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +19,34 @@ from support.boot import APPEND, QEMU, find_kernel, write_initrd
 from support.recordings import RTIT
 
 LOAD_ADDRESS = 0x100_0000
+PSB = b"\x02\x82" * 8
 
 SCRIPT = """
 busybox mount -t proc proc /proc
 busybox echo of 1 | busybox sed s/of/line/
 busybox head -n 1000 /proc/kallsyms
 """
+
+TWO_PROCESSORS_SCRIPT = """
+busybox mount -t proc proc /proc
+busybox mkdir /sys
+busybox mount -t sysfs sysfs /sys
+busybox echo of 1 | busybox sed s/of/line/
+for mask in 1 2; do
+    busybox taskset $mask busybox cat /proc/self/stat
+    busybox taskset -p $mask 1
+    read line < /proc/1/stat
+    echo $line
+done
+busybox taskset -p 3 1
+cd /sys/devices/system/cpu/cpu1
+echo 0 > online
+echo $(busybox nproc) processor
+echo 1 > online
+echo $(busybox nproc) processors
+"""
+"""Programs run on a given processor and print which one, and the shell migrates. Then the second
+processor stops and starts again."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +59,33 @@ class Boot:
 
     def verified_instructions(self) -> int:
         """Return the number of instructions, all of which are decoded as executed."""
+        [instructions] = self.verified_instructions_by_processor()
+        return instructions
+
+    def verified_instructions_by_processor(self) -> list[int]:
+        """Return the number of instructions of each processor, all decoded as executed."""
         with Trace(self.data) as trace:
-            [verdict] = verify_threads(trace, str(self.truth))
-        assert verdict.identical, verdict.reason
-        return verdict.instructions
+            verdicts = verify_threads(trace, str(self.truth))
+        for verdict in verdicts:
+            assert verdict.identical, verdict.reason
+        return [verdict.instructions for verdict in verdicts]
 
 
-def record_boot(folder: Path, *options: str, append: str = APPEND) -> Boot:
+def record_boot(
+    folder: Path,
+    *options: str,
+    append: str = APPEND,
+    script: str = SCRIPT,
+    qemu_options: Sequence[str] = (),
+) -> Boot:
     """Record a boot to power off."""
     kernel, initrd = find_kernel(), folder / "initrd"
-    write_initrd(initrd, SCRIPT)
+    write_initrd(initrd, script)
     boot = Boot(folder / "boot.data", folder / "boot.truth", "")
     files = ("-o", str(boot.data), "--truth", str(boot.truth))
     machine = ("--kernel", str(kernel), "--initrd", str(initrd), "--append", append)
     found = subprocess.run(
-        [*RTIT, "record", *files, *options, "--system", *machine],
+        [*RTIT, "record", *files, *options, "--system", *machine, "--", *qemu_options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -85,7 +120,7 @@ def test_symbols_are_those_of_the_running_kernel(boot: Boot) -> None:
 def test_threads_of_a_boot_have_names(boot: Boot) -> None:
     with Trace(boot.data) as trace:
         names = {process.pid: process.name for process in trace.processes}
-        assert names[0] == "swapper/0"
+        assert names[0] == "swapper"
         assert {"kthreadd", "busybox"} <= set(names.values())
 
 
@@ -107,6 +142,83 @@ def test_cr3_filter_selects_one_page_table(boot: Boot, tmp_path: Path) -> None:
     assert 1_000_000 < part.verified_instructions() < boot.verified_instructions()
 
 
+@pytest.mark.slow
+def test_boots_with_counted_time_have_the_same_recording(tmp_path: Path) -> None:
+    clock = ("-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01T00:00:00,clock=vm")
+    recordings = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        record_boot(folder, qemu_options=(*clock, "-seed", "1"))
+        recordings.append((folder / "boot.data").read_bytes())
+    # The paths of the initial file systems differ, and so do a few instructions after power off.
+    first, second = (data[data.index(PSB) : len(data) * 99 // 100] for data in recordings)
+    end = min(len(first), len(second))
+    assert end > 1_000_000
+    assert first[:end] == second[:end]
+
+
+def record_boot_of_two_processors(folder: Path, thread: str, event: str) -> Boot:
+    """Record a boot; `thread` is QEMU's choice of threads for processors: multi or single."""
+    boot = record_boot(
+        folder,
+        *("-e", event, "--cpus", "2"),
+        script=TWO_PROCESSORS_SCRIPT,
+        qemu_options=("-accel", f"tcg,thread={thread}"),
+    )
+    assert "1 processor\n" in boot.output
+    assert "2 processors\n" in boot.output
+    return boot
+
+
+@pytest.fixture(scope="module")
+def boot_of_two(tmp_path_factory: pytest.TempPathFactory) -> Boot:
+    """A boot with two processors in threads of their own."""
+    folder = tmp_path_factory.mktemp("boot_of_two")
+    return record_boot_of_two_processors(folder, "multi", "intel_pt//")
+
+
+def test_boot_of_two_processors_is_decoded_as_executed(boot_of_two: Boot) -> None:
+    first, second = boot_of_two.verified_instructions_by_processor()
+    assert first > 100_000_000
+    assert second > 10_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("thread", "event"),
+    [("single", "intel_pt//"), ("multi", "intel_pt/cyc,mtc_period=0/")],
+)
+def test_boot_of_two_processors_in_another_way_is_decoded_as_executed(
+    thread: str, event: str, tmp_path: Path
+) -> None:
+    boot = record_boot_of_two_processors(tmp_path, thread, event)
+    assert min(boot.verified_instructions_by_processor()) > 10_000_000
+
+
+@pytest.mark.slow
+def test_threads_run_on_the_processors_and_in_the_order_that_linux_reports(
+    boot_of_two: Boot,
+) -> None:
+    # /proc/PID/stat has the processor (field 39) on which do_task_stat ran.
+    lines = re.findall(r"^(\d+) \(\w+\) R (.*)$", boot_of_two.output, re.MULTILINE)
+    printed = [(int(fields.split()[35]), int(tid)) for tid, fields in lines]
+    assert [cpu for cpu, _ in printed] == [0, 0, 1, 1]
+    assert printed[1][1] == printed[3][1] == 1
+    selection = ("--function", "do_task_stat", "--fields", "cpu,tid,time")
+    listing = subprocess.run(
+        [*RTIT, "instructions", "-i", str(boot_of_two.data), *selection],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    starts: dict[tuple[int, int], int] = {}
+    for line in listing.stdout.splitlines():
+        cpu, tid, time = map(int, re.findall(r"\d+", line))
+        starts.setdefault((cpu, tid), time)
+    assert sorted(starts, key=starts.__getitem__) == printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -114,6 +226,7 @@ def test_cr3_filter_selects_one_page_table(boot: Boot, tmp_path: Path) -> None:
         (["--system", "--", QEMU, "-d", "int"], "-d cannot be used with --system"),
         (["--kernel", "bzImage"], "--kernel needs --system"),
         (["--initrd", "initrd", "true"], "--initrd and --append need --kernel"),
+        (["--system", "--cpus", "2", "--", QEMU], "--cpus with --system needs --kernel"),
         (["--cr3", "0x1000", "true"], "--cr3 needs --system"),
         (["--system", "--", QEMU, "-S"], "-S cannot be used with --system"),
         (["--system", "--", QEMU, "-enable-kvm", "-S"], "-enable-kvm cannot be used with --system"),

@@ -421,9 +421,10 @@ class RecordRequest:
     def _check_system_options(self) -> None:
         if self.backend not in ("auto", "qemu"):
             raise UsageError("--system needs --backend qemu")
+        if self.cpus:
+            raise UsageError("--cpus with --system needs --kernel; QEMU has the option -smp")
         excluded = {
             "--pid": self.pids,
-            "--cpus": self.cpus,
             "--filter": self.filters,
             "--start-at": self.start_at,
             "--stop-at": self.stop_at,

@@ -390,11 +390,10 @@ class Writer:
             tail += pack_instructions(instructions)
         self._write_sideband_record(records.Exit, pid, tid, time, *values, tail=tail)
 
-    def itrace_start(self, pid: int, tid: int, time: int) -> None:
-        """Write ITRACE_START: tracing of the thread began."""
-        self._append_record(
-            records.ItraceStart, pid, tid, sample_id=self._sample_id(pid, tid, time, _PT_ID)
-        )
+    def itrace_start(self, pid: int, tid: int, time: int, cpu: int | None = None) -> None:
+        """Write ITRACE_START: tracing of the thread began, on its last CPU if `cpu` is None."""
+        sample_id = self._sample_id(pid, tid, time, _PT_ID, cpu)
+        self._append_record(records.ItraceStart, pid, tid, sample_id=sample_id)
 
     def switch(
         self, cpu: int, time: int, before: tuple[int, int], after: tuple[int, int], back: int = 0

@@ -1,7 +1,7 @@
 //! A block of a whole system: a translation block, and how the processor runs it.
 
-use std::cell::Cell;
 use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
 
 use rtit_unit::CodeWidth;
 use rtit_x86::CodeMode;
@@ -10,6 +10,7 @@ use crate::thread::translation_block::{BlockExit, TranslationBlock};
 
 const PAGE: u64 = 4096;
 const LONGEST_INSTRUCTION: u64 = 15;
+const PAUSE: &[u8] = &[0xf3, 0x90];
 /// The upper half of the addresses, which is the kernel's.
 pub(super) const KERNEL_START: u64 = 1 << 63;
 
@@ -37,8 +38,10 @@ pub(super) struct SystemBlock {
     pub(super) has_quiet_end: bool,
     /// Instructions that set RFLAGS.IF, by index.
     pub(super) flag_changes: Vec<(u32, FlagChange)>,
+    /// Contains an atomic instruction or PAUSE, by which processors order or wait for each other.
+    pub(super) orders_processors: bool,
     /// Address space and version of its code at the last check.
-    pub(super) checked: Cell<u64>,
+    pub(super) checked: AtomicU64,
 }
 
 impl Deref for SystemBlock {
@@ -78,8 +81,10 @@ impl SystemBlock {
         };
         let mut at = 0;
         let mut flag_changes = Vec::new();
+        let mut has_pause = false;
         for (index, size) in (0..).zip(sizes.iter().take(block.instructions as usize)) {
             let bytes = block.code.get(at..at + size).unwrap_or_default();
+            has_pause |= bytes == PAUSE;
             match without_prefixes(bytes, mode) {
                 [0xfa] => flag_changes.push((index, FlagChange::Clear)),
                 [0xfb] => flag_changes.push((index, FlagChange::Set)),
@@ -97,7 +102,8 @@ impl SystemBlock {
             is_iret: opcode == [0xcf],
             needs_last_callback,
             flag_changes,
-            checked: Cell::new(u64::MAX),
+            orders_processors: has_pause || block.has_atomic_instruction(),
+            checked: AtomicU64::new(u64::MAX),
             block,
         }
     }
@@ -164,6 +170,20 @@ mod tests {
         assert!(block_at(0x1000, &[2], &[0x48, 0xcf]).is_iret);
         let flags = block_at(0x1000, &[1, 1, 1], &[0xfa, 0x90, 0xfb]).flag_changes;
         assert_eq!(flags, [(0, FlagChange::Clear), (2, FlagChange::Set)]);
+    }
+
+    #[test]
+    fn pause_and_atomic_instructions_order_processors() {
+        let codes: [(&[u8], bool); 4] = [
+            (&[0xf3, 0x90], true),             // pause
+            (&[0x90], false),                  // nop
+            (&[0xf0, 0x48, 0xff, 0x00], true), // lock inc qword [rax]
+            (&[0x48, 0xff, 0x00], false),      // inc qword [rax]
+        ];
+        for (code, expected) in codes {
+            let block = block_at(0x1000, &[code.len()], code);
+            assert_eq!(block.orders_processors, expected, "{code:02x?}");
+        }
     }
 
     #[test]

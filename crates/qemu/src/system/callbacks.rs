@@ -1,22 +1,41 @@
-//! The functions that QEMU calls for a whole system, all in the thread of its one processor.
+//! The functions that QEMU calls for a whole system, in the threads that run its processors.
 
 use std::arch::global_asm;
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr;
 
 use super::block::SystemBlock;
 use super::cpu_state::SystemCpuState;
 use super::processor::ProcessorRecorder;
+use super::processors::SharedByProcessors;
 use super::qemu_log;
+use crate::fatal_error::exit_with_error;
 use crate::interface::plugin_api::{PluginApi, PluginId, PluginTb};
 use crate::shared::config::RecordingConfig;
+use crate::shared::recorder_link::RecorderLink;
+use crate::shared::shared_state::SharedClock;
 
 /// Set once, when the plugin is installed.
 static mut RECORDER: *mut SystemRecorder = ptr::null_mut();
 
 struct SystemRecorder {
     api: PluginApi,
-    processor: ProcessorRecorder,
+    /// By index of QEMU's vCPU. One thread at a time runs a processor, and only that thread uses its recorder.
+    processors: Vec<UnsafeCell<ProcessorRecorder>>,
+}
+
+impl SystemRecorder {
+    /// # Safety
+    /// The calling thread runs this processor, or QEMU has stopped all of them.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // see `processors`
+    unsafe fn processor(&self, vcpu: u32) -> &mut ProcessorRecorder {
+        match self.processors.get(vcpu as usize) {
+            Some(processor) => &mut *processor.get(),
+            None => exit_with_error("a processor was added, and rtit cannot record it"),
+        }
+    }
 }
 
 /// Connects to the recorder, and registers the callbacks; fails with a sentence for the user.
@@ -29,17 +48,26 @@ pub(crate) unsafe fn install_system_plugin(
     processors: i32,
 ) -> Result<(), String> {
     let config = RecordingConfig::load_settings()?;
-    if processors != 1 {
-        return Err(format!(
-            "rtit records systems with one processor, and this one has {processors}"
-        ));
-    }
     if !qemu_log::is_log_open() {
         return Err("QEMU did not open its log: do not use its options -d and -D".to_string());
     }
-    let mut processor = ProcessorRecorder::new(&config)?;
-    processor.announce();
-    RECORDER = Box::into_raw(Box::new(SystemRecorder { api, processor }));
+    let link = RecorderLink::connect_to_recorder(&config.folder)
+        .map_err(|error| format!("no recorder answers: {error}"))?;
+    let clock = config.folder.join("clock");
+    let shared_clock = SharedClock::open_shared_clock(&clock, config.tsc_tick())
+        .map_err(|error| format!("{}: {error}", clock.display()))?;
+    let count = usize::try_from(processors).unwrap_or(1);
+    let shared = Box::leak(Box::new(SharedByProcessors::new(link, shared_clock, count)));
+    let processors: Result<Vec<_>, String> = (0..)
+        .zip(qemu_log::create_logs(count))
+        .map(|(number, log)| {
+            let mut processor = ProcessorRecorder::new(&config, number, shared, log)?;
+            processor.announce();
+            Ok(UnsafeCell::new(processor))
+        })
+        .collect();
+    let processors = processors?;
+    RECORDER = Box::into_raw(Box::new(SystemRecorder { api, processors }));
     (*RECORDER).api.register_system_callbacks(
         id,
         on_translation as *const c_void,
@@ -63,23 +91,24 @@ global_asm!(
     sym on_block,
 );
 
-extern "C" fn on_block(_vcpu: u32, block: *const SystemBlock, state: *const u8) {
+extern "C" fn on_block(vcpu: u32, block: *const SystemBlock, state: *const u8) {
     // SAFETY: the processor's thread calls, with a leaked block.
     unsafe {
         (*RECORDER)
-            .processor
+            .processor(vcpu)
             .follow_to_block(&*block, SystemCpuState::new(state));
     }
 }
 
-unsafe extern "C" fn on_last_instruction(_vcpu: u32, _: *mut c_void) {
-    (*RECORDER).processor.has_started_last = true;
+unsafe extern "C" fn on_last_instruction(vcpu: u32, _: *mut c_void) {
+    (*RECORDER).processor(vcpu).has_started_last = true;
 }
 
 extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
     // SAFETY: QEMU translates in the thread of the processor.
     unsafe {
-        let SystemRecorder { api, processor } = &*RECORDER;
+        let recorder = &*RECORDER;
+        let api = &recorder.api;
         let (start, count) = api.block_start_and_count(tb);
         let mut sizes = Vec::with_capacity(count);
         let mut code = Vec::with_capacity(8 * count);
@@ -88,10 +117,13 @@ extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
             sizes.push(api.instruction_size(instruction));
             api.append_instruction_bytes(instruction, &mut code);
         }
-        let cpu = processor.cpu();
-        let state = cpu.is_known().then(|| cpu.processor_state());
+        let cpu =
+            qemu_log::current_processor().map(|number| recorder.processor(number as u32).cpu());
+        let state = cpu
+            .filter(|cpu| cpu.is_known())
+            .map(SystemCpuState::processor_state);
         let Some(state) = state.filter(|_| count > 0) else {
-            // The first block of the firmware.
+            // The first block of a processor, after reset.
             let block = SystemBlock::new(start, &sizes, &code, false, rtit_unit::CodeWidth::Bits16);
             return register_block(api, tb, block);
         };
@@ -114,6 +146,17 @@ unsafe fn register_block(api: &PluginApi, tb: *mut PluginTb, block: SystemBlock)
 }
 
 extern "C" fn on_exit(_id: PluginId, _: *mut c_void) {
-    // SAFETY: QEMU has stopped the processor.
-    unsafe { (*RECORDER).processor.end_recording() }
+    // SAFETY: outside of the threads of processors, QEMU has stopped all of them.
+    unsafe {
+        let recorder = &*RECORDER;
+        match qemu_log::current_processor() {
+            // A device ended QEMU in the thread of this processor, while others may run.
+            Some(number) => recorder.processor(number as u32).end_recording(),
+            None => {
+                for number in 0..recorder.processors.len() as u32 {
+                    recorder.processor(number).end_recording();
+                }
+            }
+        }
+    }
 }

@@ -4,9 +4,12 @@
 //! count as there from the beginning; nothing was executed there before. Other bytes at the same address are a change,
 //! which needs a time.
 //!
-//! The kernel, the upper half of the addresses, is one space. The lower half is a space for each CR3.
+//! The kernel, the upper half of the addresses, is one space. The lower half is a space for each CR3. All processors
+//! share the spaces.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::Arc;
 
 const PAGE: u64 = 4096;
 
@@ -29,11 +32,12 @@ struct Page {
 pub(super) struct CodeSpace {
     pages: HashMap<u64, Box<Page>>,
     /// Number of changes; blocks that were checked before the last change must be checked again.
-    pub(super) version: u32,
+    pub(super) version: Arc<AtomicU32>,
 }
 
 impl CodeSpace {
-    /// Returns what the reader lacks, and counts it as reported.
+    /// Returns what the reader lacks, and counts it as reported. A change is the last report; the caller must count it
+    /// in `version`.
     pub(super) fn check_code(&mut self, start: u64, code: &[u8]) -> Vec<CodeReport> {
         let mut reports = Vec::new();
         let mut differs = false;
@@ -62,7 +66,6 @@ impl CodeSpace {
             page.bytes[offset] = byte;
         }
         if differs {
-            self.version += 1;
             reports.push(CodeReport::Changed(start, code.to_vec()));
         }
         reports
@@ -84,12 +87,10 @@ mod tests {
         assert_eq!(space.check_code(0xffe, &[1, 2, 3]), []);
         let around = space.check_code(0xffd, &[0, 1, 2, 3, 4]);
         assert_eq!(around, [First(0xffd, vec![0]), First(0x1001, vec![4])]);
-        assert_eq!(space.version, 0);
         assert_eq!(
             space.check_code(0xfff, &[2, 9]),
             [Changed(0xfff, vec![2, 9])]
         );
         assert_eq!(space.check_code(0x1000, &[9]), []);
-        assert_eq!(space.version, 1);
     }
 }

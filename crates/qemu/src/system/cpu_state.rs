@@ -1,4 +1,4 @@
-//! The state of the emulated processor: fields of QEMU's CPUX86State, the same in QEMU 7.2 and 10.0.
+//! The state of an emulated processor: fields of QEMU's CPUX86State, the same in QEMU 7.2 and 10.0.
 
 use std::ffi::{c_int, c_void};
 
@@ -81,6 +81,10 @@ impl SystemCpuState {
         self.hflags() & (PROTECTED | IN_SMM) == PROTECTED
     }
 
+    pub(super) fn is_in_real_mode(self) -> bool {
+        self.hflags() & (PROTECTED | IN_SMM) == 0
+    }
+
     pub(super) fn processor_state(self) -> ProcessorState {
         ProcessorState {
             user: self.is_user(),
@@ -90,18 +94,29 @@ impl SystemCpuState {
     }
 }
 
+/// Returns the address of QEMU's CPUState of the processor that this thread runs, or null.
+pub(super) fn current_cpu() -> *mut c_void {
+    // SAFETY: QEMU exports a variable of each thread.
+    unsafe {
+        let variable = libc::dlsym(libc::RTLD_DEFAULT, c"current_cpu".as_ptr());
+        if variable.is_null() {
+            return variable;
+        }
+        *variable.cast::<*mut c_void>()
+    }
+}
+
 /// Fills `into` from a virtual address of the processor that this thread runs. Returns whether all of it is mapped.
 pub(super) fn read_guest_memory(address: u64, into: &mut [u8]) -> bool {
     type ReadOrWrite = unsafe extern "C" fn(*mut c_void, u64, *mut c_void, u64, bool) -> c_int;
-    // SAFETY: QEMU exports both symbols: a function of this type, and a variable of each thread.
+    // SAFETY: QEMU exports a function of this type.
     unsafe {
         let function = libc::dlsym(libc::RTLD_DEFAULT, c"cpu_memory_rw_debug".as_ptr());
-        let processor = libc::dlsym(libc::RTLD_DEFAULT, c"current_cpu".as_ptr());
+        let processor = current_cpu();
         if function.is_null() || processor.is_null() {
             return false;
         }
         let function = std::mem::transmute::<*mut c_void, ReadOrWrite>(function);
-        let processor = *processor.cast::<*mut c_void>();
         function(
             processor,
             address,

@@ -1,4 +1,4 @@
-//! A whole system: one emulated processor, with kernel and programs, drives one trace unit.
+//! A whole system: each emulated processor, with kernel and programs, drives a trace unit of its own.
 //!
 //! QEMU's system emulation runs blocks as its user mode does, and the plugin interface reports their starts. What the
 //! interface does not report comes from two other sources:
@@ -14,6 +14,8 @@
 //! in the trace and a warning. The executed path comes from the same blocks, but its part that filters let through is
 //! chosen by the state of the processor, not by the trace unit.
 //!
+//! `processors` has what several processors share. QEMU runs them in threads of their own, or all in one thread.
+//!
 //! `code_spaces` holds the code that the reader of the recording has, for each address space. `kernel_modules` reads
 //! the symbols of a module from the kernel's memory.
 
@@ -23,6 +25,7 @@ mod code_spaces;
 mod cpu_state;
 mod kernel_modules;
 mod processor;
+mod processors;
 pub(crate) mod qemu_log;
 
 pub(crate) use callbacks::install_system_plugin;

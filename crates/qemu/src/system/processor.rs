@@ -1,4 +1,4 @@
-//! Follows the blocks of the processor, and reports to the trace unit how each led to the next.
+//! Follows the blocks of a processor, and reports to the trace unit how each led to the next.
 //!
 //! A transition has up to three parts, in this order: the end of the last block (or the part of it that retired),
 //! writes of CR3, and interrupts and exceptions. The log has the latter two. The rules, each checked over whole boots:
@@ -12,22 +12,27 @@
 //! * A REP instruction is a block of its own for each iteration, and retires when the address after it is reached.
 //!
 //! The time is the number of retired instructions, as in user mode. Before changed code runs, tracing is disabled and
-//! enabled again at a later time. The change has a time in between, so that a decoder separates old from new code.
+//! enabled again at a later time. The change has a time in between, so that a decoder separates old from new code
+//! (`processors`).
+//!
+//! The first processor is traced from the kernel's 32-bit entry on. The others start in real mode, where QEMU logs no
+//! interrupts; they are traced from their first 32-bit code on. Reset and INIT end the trace until then.
 
-use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 
 use rtit_events::{EventKind, MessageKind};
-use rtit_unit::{settings::ctl, CodeWidth, EventReport, ProcessorState, TraceUnit};
+use rtit_unit::{settings::ctl, CodeWidth, EventReport, ProcessorState, Settings, TraceUnit};
 
 use super::block::{FlagChange, SystemBlock, KERNEL_START};
-use super::code_spaces::{CodeReport, CodeSpace};
+use super::code_spaces::CodeReport;
 use super::cpu_state::{read_guest_memory, SystemCpuState};
 use super::kernel_modules::read_module;
-use super::qemu_log::{self, LogEvent, LoggedInterrupt};
+use super::processors::{CodeSpaces, SharedByProcessors};
+use super::qemu_log::{LogEvent, LoggedInterrupt, ProcessorLog};
 use crate::fatal_error::exit_with_error;
 use crate::shared::config::{KernelLayout, ModuleLayout, RecordingConfig};
-use crate::shared::recorder_link::{new_message, RecorderLink};
-use crate::shared::shared_state::SharedClock;
+use crate::shared::recorder_link::{new_message, Message};
 use crate::thread::executed_path::ExecutedPath;
 use crate::thread::translation_block::BlockExit;
 
@@ -38,8 +43,10 @@ const NO_KERNEL: &str =
 /// Instructions between two looks at what should be sent.
 const CHECK_INTERVAL: u64 = 1 << 14;
 const PACKETS_TO_SEND: usize = 1 << 16;
-/// The clock is raised by this before and after a change of code.
-const CHANGE_MARGIN: u64 = 1024;
+/// A clock that is raised by more than this gets no packets in between.
+const LONGEST_TRACED_WAIT: u64 = 1 << 12;
+/// The clock is raised by this before and after a switch of page tables.
+const SWITCH_MARGIN: u64 = 1024;
 /// The name of the kernel's address space. Others have the page number of their page table.
 const KERNEL_SPACE: u64 = u32::MAX as u64;
 /// Warnings of unknown transitions that are sent; the end has their number.
@@ -80,61 +87,66 @@ struct Totals {
 
 /// Records one processor.
 pub(super) struct ProcessorRecorder {
-    link: RecorderLink,
+    number: u32,
+    shared: &'static SharedByProcessors,
+    log: &'static ProcessorLog,
+    settings: Settings,
     unit: TraceUnit,
     path: ExecutedPath,
     writes_truth: bool,
-    /// Whether the recorder keeps the last packets only, and can ask for them with `shared_clock`.
+    /// Whether the recorder keeps the last packets only, and can ask for them.
     snapshot: bool,
-    shared_clock: SharedClock,
     answered_requests: u64,
     /// PSBs at which the executed path has been cut: a decoder of a snapshot can start at each PSB.
     psbs: u64,
     context: TracedContext,
     event_trace: bool,
     cpu: SystemCpuState,
-    /// The block that has started, None before the kernel's entry.
+    /// The block that has started, None while the processor is not traced.
     block: Option<&'static SystemBlock>,
     /// Whether the context of that block is traced.
     is_traced: bool,
     /// Whether the last instruction of that block has started, if the block needs the callback.
     pub(super) has_started_last: bool,
+    /// Whether the processor was in real mode since the kernel's entry.
+    has_been_reset: bool,
+    has_ended: bool,
     clock: u64,
     next_check: u64,
+    /// `SharedByProcessors::change_time` that the trace has followed.
+    seen_change: u64,
     /// CR3 by the log.
     cr3: u64,
     retired: u64,
     /// The page table of the last switch that was reported.
     switched_to: u64,
     layout: Option<KernelLayout>,
-    /// The address of `__switch_to`; 0 while it is unknown.
-    switch_address: u64,
     modules: Option<ModuleLayout>,
-    /// The address of `do_init_module`; 0 while it is unknown.
-    module_init_address: u64,
-    kernel: CodeSpace,
-    /// By page number of the page table.
-    spaces: HashMap<u64, CodeSpace>,
+    kernel_version: Arc<AtomicU32>,
+    /// Name and version of the current space of the lower half.
+    low_space: (u64, Arc<AtomicU32>),
     totals: Totals,
 }
 
 impl ProcessorRecorder {
-    pub(super) fn new(config: &RecordingConfig) -> Result<ProcessorRecorder, String> {
-        let link = RecorderLink::connect_to_recorder(&config.folder)
-            .map_err(|error| format!("no recorder answers: {error}"))?;
-        let clock = config.folder.join("clock");
-        let shared_clock = SharedClock::open_shared_clock(&clock, config.tsc_tick())
-            .map_err(|error| format!("{}: {error}", clock.display()))?;
+    pub(super) fn new(
+        config: &RecordingConfig,
+        number: u32,
+        shared: &'static SharedByProcessors,
+        log: &'static ProcessorLog,
+    ) -> Result<ProcessorRecorder, String> {
         let settings = &config.settings;
         let has = |bit| settings.ctl & bit != 0;
         Ok(ProcessorRecorder {
-            link,
+            number,
+            shared,
+            log,
+            settings: settings.clone(),
             unit: TraceUnit::new(settings).map_err(|error| error.to_string())?,
             path: ExecutedPath::new(config.min_run),
             writes_truth: config.truth.is_truth_written(),
             snapshot: config.snapshot,
-            answered_requests: shared_clock.flush_requests(),
-            shared_clock,
+            answered_requests: shared.shared_clock.flush_requests(),
             psbs: 0,
             context: TracedContext {
                 os: has(ctl::OS),
@@ -146,29 +158,31 @@ impl ProcessorRecorder {
             block: None,
             is_traced: false,
             has_started_last: false,
+            has_been_reset: false,
+            has_ended: false,
             clock: 0,
             next_check: 0,
+            seen_change: 0,
             cr3: 0,
             retired: 0,
             switched_to: 0,
             layout: config.kernel,
-            switch_address: 0,
             modules: config.modules,
-            module_init_address: 0,
-            kernel: CodeSpace::default(),
-            spaces: HashMap::new(),
+            kernel_version: shared.version_of_space(KERNEL_SPACE),
+            low_space: (KERNEL_SPACE, Arc::default()),
             totals: Totals::default(),
         })
     }
 
     /// Announces the recording, before QEMU runs anything.
     pub(super) fn announce(&mut self) {
-        let mut message = new_message(EventKind::Thread, 0, 0);
+        let mut message = self.new_message(EventKind::Thread);
         // SAFETY: asks for a number.
         message.ip = unsafe { libc::getpid() } as u64;
-        self.link.send_message(message, &[]);
+        self.shared.link.send_message(message, &[]);
         if self.writes_truth {
-            self.send_message(MessageKind::Truth, 0, 0, &ExecutedPath::thread_record(0, 0));
+            let record = ExecutedPath::thread_record(self.number, 0);
+            self.send_message(MessageKind::Truth, 0, 0, &record);
         }
     }
 
@@ -180,32 +194,71 @@ impl ProcessorRecorder {
     #[inline(always)]
     pub(super) fn follow_to_block(&mut self, next: &'static SystemBlock, cpu: SystemCpuState) {
         let Some(block) = self.block else {
-            return self.start_at_kernel_entry(next, cpu);
+            return self.start_if_known(next, cpu);
         };
         match block.quiet_branch_to(next) {
-            Some(taken) if block.has_quiet_end && !qemu_log::has_text() => {
+            Some(taken) if block.has_quiet_end && !self.log.has_text() => {
                 self.retire_quietly(block, next.start, taken);
             }
             _ => self.follow_any_transition(block, next),
         }
+        if self.block.is_none() {
+            return;
+        }
+        if block.orders_processors && self.shared.has_several_processors() {
+            self.catch_up();
+        }
         self.enter_block(next);
     }
 
+    /// Starts the trace, if the processor is at the kernel's entry, or at its first 32-bit code after a start in real
+    /// mode.
     #[cold]
-    fn start_at_kernel_entry(&mut self, next: &'static SystemBlock, cpu: SystemCpuState) {
+    fn start_if_known(&mut self, next: &'static SystemBlock, cpu: SystemCpuState) {
         self.cpu = cpu;
-        if next.start != KERNEL_ENTRY
-            || next.width != CodeWidth::Bits32
-            || !cpu.is_in_protected_mode()
-        {
+        self.log.assign_current_cpu();
+        let has_kernel_started = &self.shared.has_kernel_started;
+        let is_kernel_started = has_kernel_started.load(Ordering::Acquire);
+        self.has_been_reset |= is_kernel_started && cpu.is_in_real_mode();
+        let may_start = match self.number {
+            0 => next.start == KERNEL_ENTRY,
+            _ => self.has_been_reset,
+        };
+        if !may_start || next.width != CodeWidth::Bits32 || !cpu.is_in_protected_mode() {
             return;
         }
-        qemu_log::take_log_text();
+        has_kernel_started.store(true, Ordering::Release);
+        self.has_been_reset = false;
+        self.log.take_text();
         self.cr3 = cpu.cr3();
+        let spaces = self.shared.lock_spaces();
+        self.seen_change = self.shared.change_time();
+        drop(spaces);
+        let latest = self.shared.latest_clock().max(self.seen_change);
+        self.set_clock(latest.max(self.clock));
         self.unit
             .start_in_state(next.start, cpu.processor_state(), self.cr3);
         self.unit.enable_tracing();
         self.enter_block(next);
+    }
+
+    /// Ends the trace where the processor was reset: it is unknown which instructions of the last block retired.
+    #[cold]
+    fn stop_at_reset(&mut self) {
+        self.unit.disable_tracing();
+        self.send_packets();
+        // The first PSB+ of a new trace unit will have the mode and CR3.
+        if let Ok(unit) = TraceUnit::new(&self.settings) {
+            self.unit = unit;
+        }
+        self.path.cut_run();
+        self.block = None;
+        self.has_been_reset = true;
+        if self.number == 0 {
+            let text =
+                "the machine was reset: what it did until its next start of Linux is missing";
+            self.send_message(EventKind::Warning, 0, 0, text.as_bytes());
+        }
     }
 
     #[inline(always)]
@@ -221,48 +274,76 @@ impl ProcessorRecorder {
             self.psbs = self.unit.psb_count();
             self.path.cut_run();
         }
-        if next.is_kernel_half() {
-            if next.checked.get() != u64::from(self.kernel.version) {
-                self.check_code(next, KERNEL_SPACE);
-            }
-            if next.start == self.switch_address {
-                self.switch_task();
-            } else if next.start == self.module_init_address {
-                self.report_module();
-            }
-        } else {
-            self.check_low_code(next);
+        self.check_code(next);
+        // Read after the version of the code: see `SharedByProcessors::begin_change`.
+        while self.shared.change_time() != self.seen_change {
+            self.follow_change();
+            self.check_code(next);
+        }
+        if next.start == self.shared.switch_address.load(Ordering::Relaxed) {
+            self.switch_task();
+        } else if next.start == self.shared.module_init_address.load(Ordering::Relaxed) {
+            self.report_module();
         }
         if self.clock >= self.next_check {
             self.send_pending();
         }
     }
 
-    #[inline(never)]
-    fn check_low_code(&mut self, next: &SystemBlock) {
-        let name = page_table(self.cpu.cr3());
-        let version = self.spaces.get(&name).map_or(0, |space| space.version);
-        if next.checked.get() != name << 32 | u64::from(version) {
-            self.check_code(next, name);
-        }
-    }
-
-    // The end of a block
+    // The clock
 
     fn advance(&mut self, instructions: u64) {
-        self.clock += instructions;
         self.retired += instructions;
-        if let Err(error) = self.unit.advance_clock(self.clock) {
-            exit_with_error(&error.to_string());
-        }
+        self.set_clock(self.clock + instructions);
     }
 
     fn set_clock(&mut self, clock: u64) {
         self.clock = clock;
+        self.shared.publish_clock(self.number, clock);
         if let Err(error) = self.unit.advance_clock(clock) {
             exit_with_error(&error.to_string());
         }
     }
+
+    /// Raises the clock to the latest one of the other processors.
+    #[inline(never)]
+    fn catch_up(&mut self) {
+        // In this order: the clock of a processor that has changed code is published after the time of the change.
+        let latest = self.shared.latest_clock();
+        if self.shared.change_time() != self.seen_change {
+            self.follow_change();
+        }
+        if latest > self.clock + LONGEST_TRACED_WAIT {
+            self.restart_trace(latest);
+        } else if latest > self.clock {
+            self.set_clock(latest);
+        }
+    }
+
+    /// Goes on after the last change of code.
+    #[cold]
+    fn follow_change(&mut self) {
+        let spaces = self.shared.lock_spaces();
+        self.follow_locked_change(&spaces);
+    }
+
+    fn follow_locked_change(&mut self, _: &CodeSpaces) {
+        let time = self.shared.change_time();
+        if time != self.seen_change {
+            self.seen_change = time;
+            self.restart_trace(time);
+        }
+    }
+
+    /// Disables the trace, and enables it at `clock` or later. The trace has the exact time.
+    fn restart_trace(&mut self, clock: u64) {
+        self.unit.disable_tracing();
+        self.set_clock(clock.max(self.clock));
+        self.unit.enable_tracing();
+        self.path.cut_run();
+    }
+
+    // The end of a block
 
     /// Adds a whole block to the executed path.
     #[inline(always)]
@@ -372,8 +453,11 @@ impl ProcessorRecorder {
     #[cold]
     #[inline(never)]
     fn follow_any_transition(&mut self, block: &'static SystemBlock, next: &'static SystemBlock) {
+        if next.width == CodeWidth::Bits16 && self.cpu.is_in_real_mode() {
+            return self.stop_at_reset();
+        }
         let mut last = Some(block);
-        let events = qemu_log::take_events();
+        let events = self.log.take_events();
         for (index, event) in events.iter().enumerate() {
             let is_explained = match event {
                 LogEvent::Cr3(value) => self.write_cr3(&mut last, *value),
@@ -452,10 +536,10 @@ impl ProcessorRecorder {
             return;
         }
         self.unit.disable_tracing();
-        self.set_clock(self.clock + CHANGE_MARGIN);
+        self.set_clock(self.clock + SWITCH_MARGIN);
         self.send_message(EventKind::Switch, name, 0, &[]);
         self.switched_to = name;
-        self.set_clock(self.clock + CHANGE_MARGIN);
+        self.set_clock(self.clock + SWITCH_MARGIN);
         self.unit.enable_tracing();
     }
 
@@ -492,6 +576,9 @@ impl ProcessorRecorder {
         if let Some(cr3) = interrupt.cr3 {
             self.compare(cr3 == self.cr3);
         }
+        if interrupt.is_hardware && self.shared.has_several_processors() {
+            self.catch_up();
+        }
         let (target, state) = match later {
             Some(later) => (later.ip, state_of_interrupt(later)),
             None => (next.start, self.cpu.processor_state()),
@@ -524,31 +611,58 @@ impl ProcessorRecorder {
 
     // Code
 
+    /// Reports the code of a block that the reader lacks.
+    #[inline(always)]
+    fn check_code(&mut self, next: &SystemBlock) {
+        if next.is_kernel_half() {
+            let version = self.kernel_version.load(Ordering::Acquire);
+            if next.checked.load(Ordering::Acquire) != u64::from(version) {
+                self.report_code(next, KERNEL_SPACE, 0);
+            }
+        } else {
+            self.check_low_code(next);
+        }
+    }
+
+    #[inline(never)]
+    fn check_low_code(&mut self, next: &SystemBlock) {
+        let name = page_table(self.cpu.cr3());
+        if name != self.low_space.0 {
+            self.low_space = (name, self.shared.version_of_space(name));
+        }
+        let (stamp, version) = (name << 32, self.low_space.1.load(Ordering::Acquire));
+        if next.checked.load(Ordering::Acquire) != stamp | u64::from(version) {
+            self.report_code(next, name, stamp);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    fn check_code(&mut self, next: &SystemBlock, name: u64) {
-        if name == KERNEL_SPACE && self.switch_address == 0 {
+    fn report_code(&mut self, next: &SystemBlock, name: u64, stamp: u64) {
+        let shared = self.shared;
+        let mut spaces = shared.lock_spaces();
+        self.follow_locked_change(&spaces);
+        if name == KERNEL_SPACE && shared.switch_address.load(Ordering::Relaxed) == 0 {
             self.locate_kernel(next.start);
         }
-        let (space, stamp) = match name {
-            KERNEL_SPACE => (&mut self.kernel, 0),
-            _ => (self.spaces.entry(name).or_default(), name << 32),
-        };
-        let reports = space.check_code(next.start, &next.code);
-        next.checked.set(stamp | u64::from(space.version));
-        for report in reports {
+        let space = spaces.entry(name).or_default();
+        for report in space.check_code(next.start, &next.code) {
             match report {
                 CodeReport::First(address, bytes) => self.send_code(name, 0, address, &bytes),
                 CodeReport::Changed(address, bytes) => {
-                    self.unit.disable_tracing();
-                    self.set_clock(self.clock + CHANGE_MARGIN);
-                    self.send_code(name, self.clock, address, &bytes);
-                    self.set_clock(self.clock + CHANGE_MARGIN);
-                    self.unit.enable_tracing();
-                    self.path.cut_run();
+                    shared.begin_change();
+                    space.version.fetch_add(1, Ordering::Release);
+                    let time = shared.latest_clock().max(self.clock) + shared.margin();
+                    self.send_code(name, time, address, &bytes);
+                    self.seen_change = time + shared.margin();
+                    shared.end_change(self.seen_change);
+                    self.restart_trace(self.seen_change);
                 }
             }
         }
+        let version = space.version.load(Ordering::Relaxed);
+        next.checked
+            .store(stamp | u64::from(version), Ordering::Release);
     }
 
     /// Finds out by how much the kernel has moved itself, at its first code in the upper half, and reports its address.
@@ -557,13 +671,17 @@ impl ProcessorRecorder {
             return;
         };
         let moved = first.wrapping_sub(layout.text) & !(KERNEL_ALIGNMENT - 1);
-        self.switch_address = layout.switch_to.wrapping_add(moved);
-        self.module_init_address = self
-            .modules
-            .map_or(0, |modules| modules.init.wrapping_add(moved));
-        let mut message = new_message(EventKind::Mmap, 0, 0);
+        let switch_address = layout.switch_to.wrapping_add(moved);
+        let order = Ordering::Relaxed;
+        self.shared.switch_address.store(switch_address, order);
+        if let Some(modules) = self.modules {
+            let address = modules.init.wrapping_add(moved);
+            self.shared.module_init_address.store(address, order);
+        }
+        let mut message = self.new_message(EventKind::Mmap);
+        message.clock = 0;
         message.ip = layout.text.wrapping_add(moved);
-        self.link.send_message(message, &[]);
+        self.shared.link.send_message(message, &[]);
     }
 
     /// Reports the thread that the kernel switches to: the second argument of `__switch_to`, a task_struct.
@@ -601,33 +719,39 @@ impl ProcessorRecorder {
     }
 
     fn send_code(&mut self, space: u64, time: u64, address: u64, bytes: &[u8]) {
-        let mut message = new_message(EventKind::Code, 0, time);
+        let mut message = self.new_message(EventKind::Code);
+        message.clock = time;
         message.ip = address;
         message.extra = space;
-        self.link.send_message(message, bytes);
+        self.shared.link.send_message(message, bytes);
     }
 
     // Messages
 
+    /// Returns a message of this processor, whose number is in the field of the thread.
+    fn new_message(&self, kind: impl Into<u8>) -> Message {
+        new_message(kind, self.number, self.clock)
+    }
+
     fn send_message(&mut self, kind: impl Into<u8>, target: u64, extra: u64, blob: &[u8]) {
-        let mut message = new_message(kind, 0, self.clock);
+        let mut message = self.new_message(kind);
         message.target = target;
         message.extra = extra;
-        self.link.send_message(message, blob);
+        self.shared.link.send_message(message, blob);
     }
 
     #[cold]
     #[inline(never)]
     fn send_pending(&mut self) {
         self.next_check = self.clock + CHECK_INTERVAL;
-        let requests = self.shared_clock.flush_requests();
+        let requests = self.shared.shared_clock.flush_requests();
         if self.unit.untaken_output().len() >= PACKETS_TO_SEND || requests != self.answered_requests
         {
             self.answered_requests = requests;
             self.send_packets();
         }
         if self.writes_truth && self.path.should_send_records() {
-            let records = self.path.take_records(0);
+            let records = self.path.take_records(self.number);
             self.send_message(MessageKind::Truth, 0, 0, &records);
         }
     }
@@ -645,11 +769,18 @@ impl ProcessorRecorder {
     /// Ends the recording before the block that has started last, as it is unknown whether that block has retired; or,
     /// if an exception in the block led to a triple fault, before the faulting instruction.
     pub(super) fn end_recording(&mut self) {
-        let Some(block) = self.block.take() else {
-            self.send_message(EventKind::Warning, 0, 0, NO_KERNEL.as_bytes());
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        if !self.shared.has_kernel_started.load(Ordering::Acquire) {
+            if self.number == 0 {
+                self.send_message(EventKind::Warning, 0, 0, NO_KERNEL.as_bytes());
+            }
             return self.send_message(EventKind::Exit, 0, 0, &[]);
-        };
-        if let Some(LogEvent::Interrupt(first)) = qemu_log::take_events().first() {
+        }
+        if let (Some(block), Some(LogEvent::Interrupt(first))) =
+            (self.block.take(), self.log.take_events().first())
+        {
             let index = block.instruction_index_at(first.ip);
             if let Some(count) = index.filter(|_| !first.is_hardware) {
                 self.retire_part(block, count);
@@ -658,7 +789,7 @@ impl ProcessorRecorder {
         self.unit.disable_tracing();
         self.send_packets();
         if self.writes_truth {
-            let records = self.path.end_records(0, 0);
+            let records = self.path.end_records(self.number, 0);
             self.send_message(MessageKind::Truth, 0, 0, &records);
         }
         let totals = std::mem::take(&mut self.totals);

@@ -2,21 +2,23 @@
 //!
 //! `-D FOLDER/log` names a file in the recorder's folder. QEMU opens the log with `fopen64`, which this library
 //! replaces: for that name it returns a stream that hands the text over. QEMU flushes the log after each write, so that
-//! the text arrives in the thread of the processor, before the next block starts.
+//! the text arrives in the thread that runs the processor, before its next block starts. One thread may run several
+//! processors: QEMU's variable `current_cpu` says which one the text is of.
 
 use std::ffi::{c_char, c_void, CStr};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use libc::{size_t, ssize_t, FILE};
+
+use super::cpu_state::current_cpu;
 
 /// The name of the log in the recorder's folder.
 const LOG_NAME: &[u8] = b"/rtit-log";
 
-/// Text that the processor has not taken yet.
-static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-static HAS_TEXT: AtomicBool = AtomicBool::new(false);
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
+/// By number of the processor.
+static LOGS: OnceLock<Vec<ProcessorLog>> = OnceLock::new();
 /// Text of an event has at most 2 KiB. More than this is of a processor that is not recorded yet.
 const LIMIT: usize = 1 << 20;
 
@@ -66,40 +68,82 @@ pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *m
 extern "C" fn take_text(_: *mut c_void, bytes: *const c_char, size: size_t) -> ssize_t {
     // SAFETY: the C library passes a buffer of this size.
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) };
-    if let Ok(mut text) = TEXT.lock() {
-        if text.len() > LIMIT {
-            text.clear();
-        }
-        text.extend_from_slice(bytes);
+    if let Some(log) = current_processor().and_then(|number| logs().get(number)) {
+        log.add_text(bytes);
     }
-    HAS_TEXT.store(true, Ordering::Release);
     size as ssize_t
+}
+
+/// The log of one processor, from its first block on.
+#[derive(Default)]
+pub(super) struct ProcessorLog {
+    /// The address of QEMU's CPUState; 0 before the first block.
+    cpu: AtomicUsize,
+    /// Text that the recorder has not taken yet.
+    text: Mutex<Vec<u8>>,
+    has_text: AtomicBool,
+}
+
+impl ProcessorLog {
+    /// Assigns the processor that this thread runs to the log, if it has none.
+    pub(super) fn assign_current_cpu(&self) {
+        if self.cpu.load(Ordering::Relaxed) == 0 {
+            self.cpu.store(current_cpu() as usize, Ordering::Release);
+        }
+    }
+
+    fn add_text(&self, bytes: &[u8]) {
+        if let Ok(mut text) = self.text.lock() {
+            if text.len() > LIMIT {
+                text.clear();
+            }
+            text.extend_from_slice(bytes);
+        }
+        self.has_text.store(true, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(super) fn has_text(&self) -> bool {
+        self.has_text.load(Ordering::Relaxed)
+    }
+
+    /// Returns the events since the last call.
+    pub(super) fn take_events(&self) -> Vec<LogEvent> {
+        if !self.has_text() {
+            return Vec::new();
+        }
+        parse_log(&String::from_utf8_lossy(&self.take_text()))
+    }
+
+    /// Returns the text since the last call.
+    pub(super) fn take_text(&self) -> Vec<u8> {
+        self.has_text.store(false, Ordering::Release);
+        self.text
+            .lock()
+            .map(|mut text| std::mem::take(&mut *text))
+            .unwrap_or_default()
+    }
+}
+
+/// Creates the logs of all processors. Call it once.
+pub(super) fn create_logs(processors: usize) -> &'static [ProcessorLog] {
+    LOGS.get_or_init(|| (0..processors).map(|_| ProcessorLog::default()).collect())
+}
+
+fn logs() -> &'static [ProcessorLog] {
+    LOGS.get().map_or(&[], Vec::as_slice)
+}
+
+/// Returns the number of the processor that this thread runs; None before its first block.
+pub(super) fn current_processor() -> Option<usize> {
+    let cpu = current_cpu() as usize;
+    let is_current = |log: &ProcessorLog| log.cpu.load(Ordering::Acquire) == cpu;
+    logs().iter().position(is_current).filter(|_| cpu != 0)
 }
 
 /// Returns whether QEMU has opened the log through this library.
 pub(super) fn is_log_open() -> bool {
     IS_OPEN.load(Ordering::Acquire)
-}
-
-#[inline(always)]
-pub(super) fn has_text() -> bool {
-    HAS_TEXT.load(Ordering::Relaxed)
-}
-
-/// Returns the events since the last call.
-pub(super) fn take_events() -> Vec<LogEvent> {
-    if !has_text() {
-        return Vec::new();
-    }
-    parse_log(&String::from_utf8_lossy(&take_log_text()))
-}
-
-/// Returns the text since the last call.
-pub(super) fn take_log_text() -> Vec<u8> {
-    HAS_TEXT.store(false, Ordering::Release);
-    TEXT.lock()
-        .map(|mut text| std::mem::take(&mut *text))
-        .unwrap_or_default()
 }
 
 /// An event of the log.

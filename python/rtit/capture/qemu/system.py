@@ -1,8 +1,9 @@
-"""A recording of a whole system: qemu-system-x86_64 runs a machine with one processor.
+"""A recording of a whole system: qemu-system-x86_64 runs a machine.
 
-The plugin has one trace unit, for the processor, which traces the kernel and all programs. The
-plugin also reads QEMU's log, so that QEMU's own options -d and -D cannot be used. The recording
-starts at the 32-bit entry of the Linux kernel; the firmware before it is not traced.
+The plugin has a trace unit for each processor, which traces the kernel and all programs. The plugin
+also reads QEMU's log, so that QEMU's own options -d and -D cannot be used. The recording starts at
+the 32-bit entry of the Linux kernel; the firmware before it is not traced. The other processors are
+traced from their first 32-bit code after that.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class KernelBoot:
     kernel: str
     initrd: str | None = None
     append: str = ""
+    cpus: int = 1
 
     def command(self) -> list[str]:
         """Return the command of a machine with this kernel and a serial console."""
@@ -56,7 +58,8 @@ class KernelBoot:
         console = ["-display", "none", "-serial", "stdio"]
         initrd = ["-initrd", self.initrd] if self.initrd is not None else []
         kernel = ["-kernel", self.kernel, *initrd, "-append", self.append]
-        return [QEMU_SYSTEM, *machine, *console, *kernel]
+        cpus = ["-smp", str(self.cpus)] if self.cpus > 1 else []
+        return [QEMU_SYSTEM, *machine, *cpus, *console, *kernel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +240,10 @@ def start_system(request: RecordRequest, installation: QemuInstallation) -> Qemu
         with replace_output_file(plan.path):
             writer = open_writer(
                 plan,
-                time=f"{describe_time_model(plan.time)}, one clock",
+                time=f"{describe_time_model(plan.time)}, one clock for each processor",
                 switches=SwitchRecords.CPU_WIDE,
                 backend=f"qemu-system {installation.version}",
-                system="1 processor",
+                system="whole machine",
             )
             symbols = kernel.symbols if kernel is not None else ()
             sink = SystemRecordingSink(writer, request.truth, plan.size_limits, plan.time, symbols)

@@ -1,16 +1,17 @@
 """Write the messages of the QEMU plugin about a whole system to perf.data and to the truth file.
 
-The recording has one AUX buffer, of CPU 0. The code of each address space is that of a pseudo
-process (`rtit.perfdata.system_processes`).
+The recording has an AUX buffer for each processor of the system. The code of each address space is
+that of a pseudo process (`rtit.perfdata.system_processes`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from rtit.capture.events import EVENT_RECORD, EventKind
+from rtit.capture.events import EVENT_RECORD, EventFlag, EventKind
 from rtit.capture.qemu.plugin_protocol import PluginMessage
 from rtit.capture.qemu.sink import PluginSink
 from rtit.capture.request import SizeLimits
@@ -23,14 +24,29 @@ from rtit.unit.time_model import TimeModel
 
 _KERNEL_SPACE = 0xFFFF_FFFF
 """The address space of the kernel; others are page numbers of page tables."""
-_CPU = 0
-_IDLE_TASK = "swapper/0"
+_IDLE_TASK = "swapper"
+"""The name of thread 0, the idle thread of each processor."""
 _KERNEL_PATH = "[kernel.kallsyms]_text"
 _MODULE_ALIASES = frozenset(("init_module", "cleanup_module"))
 """Names that every module has for two of its functions, besides names of their own."""
 _PAGE = 4096
 _MAX_MODULE_SYMBOLS = 1 << 20
 """Symbols of modules that are written, of all loads together."""
+
+
+@dataclass(slots=True)
+class _Processor:
+    packets: bytearray = field(default_factory=bytearray)
+    """Packets of an incomplete sequence of messages."""
+    truth: bytearray = field(default_factory=bytearray)
+    """Records of an incomplete sequence of messages."""
+    module: bytearray = field(default_factory=bytearray)
+    """Symbols of a module, of an incomplete sequence of messages."""
+    retired: int = 0
+    branches: int = 0
+    task: tuple[int, int] = (0, 0)
+    """The pid and tid of the thread that runs."""
+    has_ended: bool = False
 
 
 class SystemRecordingSink(PluginSink):
@@ -45,36 +61,38 @@ class SystemRecordingSink(PluginSink):
         symbols: Sequence[Symbol] = (),
     ) -> None:
         super().__init__(writer, truth, size_limits, model)
-        self._has_ended = False
-        self._pending = bytearray()
-        self._pending_module = bytearray()
-        self._module_symbols = 0
+        self._processors: list[_Processor] = []
         self._symbols = symbols
-        self._task = (0, 0)
+        self._module_symbols = 0
         self._names = {0: _IDLE_TASK}
 
     @property
     def all_threads_ended(self) -> bool:
-        """Whether the recording has begun and ended."""
-        return self.has_begun and self._has_ended
+        """Whether the recording has begun, and that of each processor has ended."""
+        return self.has_begun and all(each.has_ended for each in self._processors)
 
     def _process_message(self, message: bytes | memoryview) -> None:
-        kind, flags, _, _, ip, target, clock, extra = EVENT_RECORD.unpack_from(message)
+        kind, flags, _, cpu, ip, target, clock, extra = EVENT_RECORD.unpack_from(message)
         blob = memoryview(message)[EVENT_RECORD.size :]
         self._last_clock = max(self._last_clock, clock)
         tsc = self._model.tsc(clock)
         if kind == PluginMessage.PACKETS:
-            self._pending += blob
-            if not flags:
+            processor = self._processors[cpu]
+            processor.packets += blob
+            if not flags & EventFlag.PACKETS_CONTINUE:
                 # A new bytearray: a writer that fails may keep a view of the old one.
-                data, self._pending = self._pending, bytearray()
-                self._store.add_packets(-1, -1, data, tsc, cpu=_CPU)
+                data, processor.packets = processor.packets, bytearray()
+                self._store.add_packets(-1, -1, data, tsc, cpu=cpu)
                 self.totals.pt_bytes += len(data)
-                self.totals.clock, self.totals.branches = target, extra
+                self._update_counts(processor, target, extra)
         elif kind == PluginMessage.TRUTH:
-            self._write_truth(blob)
+            processor = self._processors[cpu]
+            processor.truth += blob
+            if not flags & EventFlag.PACKETS_CONTINUE:
+                self._write_truth(processor.truth)
+                processor.truth = bytearray()
         elif kind == PluginMessage.TRACED:
-            self.totals.traced_instructions = target
+            self.totals.traced_instructions += target
         elif kind == EventKind.CODE and not self.is_full:
             # Code that was there from the beginning has time 0.
             time = tsc if clock else 0
@@ -84,25 +102,31 @@ class SystemRecordingSink(PluginSink):
                 pid = process_of_page_table(extra)
                 self._writer.text_poke(pid, pid, time, ip, bytes(blob))
         elif kind == EventKind.THREAD:
+            # The plugin announces all processors, in order, before it runs any.
             self.has_begun = True
-            self.totals.threads = 1
-            self._writer.comm(0, 0, tsc, _IDLE_TASK)
-            self._writer.itrace_start(0, 0, tsc)
+            self._processors.append(_Processor())
+            self.totals.threads += 1
+            if not cpu:
+                self._writer.comm(0, 0, tsc, _IDLE_TASK)
+            self._writer.itrace_start(0, 0, tsc, cpu)
         elif kind == EventKind.MMAP:
             self._write_kernel(ip)
         elif kind == PluginMessage.MODULE:
-            self._pending_module += blob
-            if not flags:
-                self._write_module(self._pending_module.decode(errors="replace"), tsc)
-                self._pending_module.clear()
+            processor = self._processors[cpu]
+            processor.module += blob
+            if not flags & EventFlag.PACKETS_CONTINUE:
+                self._write_module(processor.module.decode(errors="replace"), tsc)
+                processor.module.clear()
         elif kind == EventKind.COMM:
-            self._switch_task(target, extra, tsc, bytes(blob).decode(errors="replace"))
+            name = bytes(blob).decode(errors="replace") if extra else _IDLE_TASK
+            self._switch_task(cpu, (target, extra), tsc, name)
         elif kind == EventKind.SWITCH:
             pid = process_of_page_table(target)
-            self._switch_task(pid, pid, tsc, f"cr3 {cr3_of_process(pid):#x}")
+            self._switch_task(cpu, (pid, pid), tsc, f"cr3 {cr3_of_process(pid):#x}")
         elif kind == EventKind.EXIT:
-            self._has_ended = True
-            self.totals.clock, self.totals.branches = target, extra
+            processor = self._processors[cpu]
+            processor.has_ended = True
+            self._update_counts(processor, target, extra)
         elif kind == EventKind.WARNING:
             self.totals.warnings.append(bytes(blob).decode(errors="replace"))
 
@@ -153,15 +177,22 @@ class SystemRecordingSink(PluginSink):
         except OSError as error:
             raise RecordError(f"cannot write {path}: {error.strerror}") from error
 
-    def _switch_task(self, pid: int, tid: int, tsc: int, name: str) -> None:
+    def _update_counts(self, processor: _Processor, retired: int, branches: int) -> None:
+        self.totals.clock += retired - processor.retired
+        self.totals.branches += branches - processor.branches
+        processor.retired, processor.branches = retired, branches
+
+    def _switch_task(self, cpu: int, task: tuple[int, int], tsc: int, name: str) -> None:
         if self.is_full:
             return
+        pid, tid = task
         if self._names.get(tid) != name:
             self._names[tid] = name
             self._writer.comm(pid, tid, tsc, name)
-        if (pid, tid) != self._task:
-            self._writer.switch(_CPU, tsc, self._task, (pid, tid))
-            self._task = (pid, tid)
+        processor = self._processors[cpu]
+        if task != processor.task:
+            self._writer.switch(cpu, tsc, processor.task, task)
+            processor.task = task
 
     def write_snapshot(self) -> int:
         """Write a snapshot, if the recording takes snapshots; return its bytes of PT."""
@@ -169,6 +200,7 @@ class SystemRecordingSink(PluginSink):
 
     def close(self) -> None:
         """Close the files. May be called again."""
-        if not self._has_ended and self.has_begun:
+        has_ended = self.all_threads_ended
+        if not has_ended and self.has_begun:
             self.totals.warnings.append("QEMU was killed: the last instructions are missing")
-        self._close_files(is_truth_complete=self._has_ended)
+        self._close_files(is_truth_complete=has_ended)

@@ -61,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in trace.image_problems:
             output.print_line(f"image: {problem}")
         gaps = IncompleteReport("verify", trace).exit_code()
+        # The truth file of a system has one path for each processor.
+        one, several = ("cpu", "CPUs") if "system" in trace.facts else ("thread", "threads")
     total = 0
     failed = 0
     for each in verdicts:
@@ -80,15 +82,17 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             failed += 1
             text = f"DIFFERENT: {each.reason}"
-        output.print_line(f"thread {each.tid}: {text}")
+        output.print_line(f"{one} {each.tid}: {text}")
     if failed:
-        output.print_line(f"DIFFERENT: {failed} of {len(verdicts)} threads")
+        output.print_line(f"DIFFERENT: {failed} of {len(verdicts)} {several}")
         return 1
     if not total:
         output.print_line("nothing to compare: no instruction was traced")
         return 1
     end = ", as far as the recording goes" if gaps else ""
-    text = f"identical: {total:,} instructions of {len(verdicts)} threads, decoded as executed{end}"
+    text = (
+        f"identical: {total:,} instructions of {len(verdicts)} {several}, decoded as executed{end}"
+    )
     output.print_line(text)
     return gaps
 

@@ -319,8 +319,8 @@ def _add_rare_options(parser: CommandParser) -> None:
         group,
         "--kernel",
         "FILE",
-        "Boot the Linux kernel FILE (a bzImage) in a machine with one CPU, 256 MB of memory and a "
-        "serial console on standard output",
+        "Boot the Linux kernel FILE (a bzImage) in a machine with one CPU (see --cpus), 256 MB of "
+        "memory and a serial console on standard output",
     )
     options.add_value_option(group, "--initrd", "FILE", "Initial file system of the --kernel")
     options.add_value_option(group, "--append", "TEXT", "Command line of the --kernel")
@@ -344,7 +344,8 @@ def _add_rare_options(parser: CommandParser) -> None:
         "--cpus",
         "N",
         "Run all threads on N modelled CPUs. The recording then has one buffer for each CPU, as "
-        "with perf record -a (only with --backend ptrace; default: one buffer for each thread)",
+        "with perf record -a (only with --backend ptrace; default: one buffer for each thread). "
+        "With --kernel: the number of CPUs of the machine",
         default=0,
         type=int,
     )
@@ -430,7 +431,7 @@ def run(arguments: argparse.Namespace) -> int:
         mmap_pages=arguments.mmap_pages,
         # argparse turns two dashes into a list
         perf_options=[word or "--" for word in arguments.perf_option],
-        cpus=arguments.cpus,
+        cpus=0 if arguments.kernel is not None else arguments.cpus,
         qemu_env=arguments.qemu_env,
         system=arguments.system,
         cr3=_parse_cr3(arguments.cr3),
@@ -481,7 +482,11 @@ def _boot_command(arguments: argparse.Namespace, argv: list[str]) -> list[str]:
 
     if not arguments.system or arguments.kernel is None:
         raise UsageError("--kernel needs --system, and --initrd and --append need --kernel")
-    boot = KernelBoot(arguments.kernel, arguments.initrd, arguments.append or "")
+    if arguments.cpus < 0:
+        raise UsageError(f"--cpus {arguments.cpus}: expected a positive number")
+    boot = KernelBoot(
+        arguments.kernel, arguments.initrd, arguments.append or "", arguments.cpus or 1
+    )
     return [*boot.command(), *argv]
 
 
