@@ -178,6 +178,7 @@ def boot_of_two(tmp_path_factory: pytest.TempPathFactory) -> Boot:
     return record_boot_of_two_processors(folder, "multi", "intel_pt//")
 
 
+@pytest.mark.slow
 def test_boot_of_two_processors_is_decoded_as_executed(boot_of_two: Boot) -> None:
     first, second = boot_of_two.verified_instructions_by_processor()
     assert first > 100_000_000
