@@ -109,6 +109,19 @@ def called_functions(folder: Path, *functions: str) -> list[str]:
     return [line.strip() for line in listed.stdout.splitlines() if "+" not in line]
 
 
+def callers_of_panic(folder: Path) -> list[str]:
+    """Return `panic` and the chain of its callers, from the tree of calls."""
+    data = str(folder / "boot.data")
+    listed = subprocess.run(
+        [*RTIT, "calls", data, "--function", "panic", "--callers"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    _, *rows, _, _ = listed.stdout.splitlines()
+    return [row.split()[-1] for row in rows]
+
+
 @pytest.mark.slow
 def test_panic_of_a_module_is_shown_with_its_callers(tmp_path: Path) -> None:
     module = build_module(tmp_path, "made", MODULE)
@@ -123,6 +136,7 @@ def test_panic_of_a_module_is_shown_with_its_callers(tmp_path: Path) -> None:
     assert called_functions(tmp_path, *expected) == ["start_made_driver", *probes, "panic"]
     verdict = verify_snapshot(tmp_path)
     assert verdict.part == "end"
+    assert callers_of_panic(tmp_path)[: len(expected)] == expected
     with Trace(tmp_path / "boot.data") as recorded:
         [stream] = recorded.streams
         assert stream.size <= 256 << 10
