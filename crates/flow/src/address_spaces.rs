@@ -433,6 +433,19 @@ impl SpaceSelector {
         self.cr3_contradiction.take()
     }
 
+    /// The view for the CR3 and VMCS in effect; `None` if there is no key for them.
+    fn view_by_key(&self) -> Option<usize> {
+        let (cr3, nr) = self.paging?;
+        let view = |vmcs| self.keys.get(&SpaceKey::new(cr3, nr, vmcs)).copied();
+        let of_guest = self.vmcs.and_then(|pointer| view(Some(pointer)));
+        of_guest.or_else(|| view(None))
+    }
+
+    /// Whether CR3 selects the code of programs, and not the schedule.
+    pub fn is_code_selected_by_cr3(&self) -> bool {
+        self.view_by_key().is_some()
+    }
+
     /// Puts the last PIP into effect, at a VM entry the last VMCS packet too, and returns the index of the view for
     /// code at `ip`. `time`: `enter_due_intervals` was called with it; `None`: execution did not enter from elsewhere.
     pub fn enter_space(&mut self, ip: u64, is_vm_entry: bool, time: Option<u64>) -> usize {
@@ -440,11 +453,7 @@ impl SpaceSelector {
         if is_vm_entry {
             self.vmcs = self.next_vmcs.take().or(self.vmcs);
         }
-        let by_key = self.paging.and_then(|(cr3, nr)| {
-            let view = |vmcs| self.keys.get(&SpaceKey::new(cr3, nr, vmcs)).copied();
-            let of_guest = self.vmcs.and_then(|pointer| view(Some(pointer)));
-            of_guest.or_else(|| view(None))
-        });
+        let by_key = self.view_by_key();
         let KernelAndGuestViews { kernel, guest } = self.shared;
         let shared = match self.paging {
             Some((_, true)) if ip >> 63 != 0 => self.guest.kernel.or(guest),

@@ -134,10 +134,13 @@ impl Decoder {
     }
 
     /// Checks that user code, which ends here, did not continue into the next interval. It may end in its first tick.
+    /// Code that CR3 selects is that of the right process: the switch was before it, within the error of the time.
     pub(super) fn check_no_thread_switch(&self) -> Result<(), ErrorCause> {
-        let since = self.interpreter.selector.next_interval_start();
+        let selector = &self.interpreter.selector;
+        let since = selector.next_interval_start();
         if self.clock.estimate_by_rate() <= since
             || self.interpreter.next_instruction_address() >> 63 != 0
+            || selector.is_code_selected_by_cr3()
         {
             return Ok(());
         }

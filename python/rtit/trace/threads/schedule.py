@@ -296,8 +296,10 @@ class ThreadAttribution:
     def _may_switch_at(self, batch: Batch, row: int, reached: int) -> bool:
         """Whether the next thread's interval can start at this row.
 
-        `__switch_to` also runs where records are missing. The row ran no later than the next larger
-        estimate, so an interval that starts after that cannot be the reason for this call.
+        `__switch_to` also runs where records are missing, so an interval that starts after this
+        call is not the reason for it. The row ran after the packet that gave its time and before
+        the next packet of a branch. A timing packet may come in between, so the row can be later
+        than the next larger estimate, but not than the second larger one.
         """
         following = self._next_interval_of_other_thread()
         if following > len(self._intervals):
@@ -305,8 +307,9 @@ class ThreadAttribution:
         if not self._times_are_tsc:
             return self._current <= reached
         times = batch.time
-        larger = times[row:][times[row:] > times[row]]
-        latest = int(larger[0]) if len(larger) else int(times[row]) + MAX_ESTIMATE_LAG
+        later = times[row:][times[row:] > times[row]]
+        later = later[later > later[:1]]
+        latest = int(later[0]) if len(later) else int(times[row]) + MAX_ESTIMATE_LAG
         return self._intervals.start[following - 1] <= latest
 
     def _next_interval_of_other_thread(self) -> int:
