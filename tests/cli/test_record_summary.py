@@ -61,6 +61,11 @@ def test_summary_line_states_totals_and_ending(recording: Recording, text: str) 
     assert line.endswith(f"{text}ptrace: as requested ]")
 
 
+def test_summary_line_of_a_system_counts_cpus() -> None:
+    choice = replace(CHOICE, is_system=True)
+    assert "200 branches of 2 CPUs as" in summary_line(replace(COMPLETED, threads=2), choice)
+
+
 def test_json_is_one_line_with_the_documented_names(capsys: pytest.CaptureFixture[str]) -> None:
     output.write_json(summary_json(CRASHED, CHOICE, ["./program", "a b"]))
     text = capsys.readouterr().out

@@ -91,6 +91,22 @@ def test_self_instructions_add_up_to_those_of_the_boot(boot: Boot) -> None:
     assert int(boot.tree.self_instructions.sum()) == boot.instructions
 
 
+def test_rows_of_a_task_have_the_instructions_of_its_calls(boot: Boot) -> None:
+    """Calls know the task by its stack: each return must be to the caller."""
+    tree = boot.tree
+    in_calls, in_rows = Counter[int](), Counter[int]()
+    for tid in np.unique(tree.tid).tolist():
+        in_calls[tid] = int(tree.self_instructions[tree.tid == tid].sum())
+    with Trace(boot.data) as trace:
+        for rows in trace.blocks():
+            tids, indices = np.unique(rows.extra_columns["tid"], return_inverse=True)
+            counts = np.bincount(indices, weights=rows.instructions)
+            for tid, count in zip(tids.tolist(), counts.tolist(), strict=True):
+                in_rows[tid] += int(count)
+    assert len(in_rows) > 50
+    assert in_rows == in_calls
+
+
 def test_each_stack_of_the_kernel_is_known_from_its_start(boot: Boot) -> None:
     tree = boot.tree
     assert tree.statistics.returned > 1_000_000

@@ -116,6 +116,18 @@ def test_cr3_selects_code_before_estimated_time(isolated: bool, tmp_path: Path) 
         assert all(span.start < stream.size // 4 for span in spans)
 
 
+@pytest.mark.parametrize("timing", [False, True])
+def test_threads_are_exact_if_timing_packets_are_rare(timing: bool, tmp_path: Path) -> None:
+    machine = run_switches(Machine(cyc=False), switches=60)
+    with Trace(recording.write(machine, tmp_path / "perf.data")) as trace:
+        (stream,) = trace.streams
+        found = stream.instructions(timing=timing).columns()
+        rows = list(zip(found["tid"].tolist(), found["ip"].tolist(), strict=True))
+        # Until CR3 selects the process, code is lost.
+        learned = len(machine.ran) // 4
+        assert rows[-(len(machine.ran) - learned) :] == machine.ran[learned:]
+
+
 def test_interrupted_decoding_has_no_ledger(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -355,6 +355,13 @@ impl SpaceSelector {
         self.current_thread().is_some_and(|thread| thread.idle)
     }
 
+    /// Whether the start of the next interval is certain from elsewhere (`ScheduledThread::idle`).
+    pub fn is_next_start_certain(&self) -> bool {
+        self.schedule
+            .thread_of_interval(self.intervals_begun)
+            .is_some_and(|thread| thread.idle)
+    }
+
     /// Number of intervals that are still to begin and start at or before `time`, idle ones left out.
     pub fn count_due_intervals(&self, time: u64) -> usize {
         self.schedule

@@ -33,6 +33,8 @@ class BackendChoice:
     perf: FoundPerf | None = None
     warning: str | None = None
     """A warning about the choice, in one sentence."""
+    is_system: bool = False
+    """Whether a whole machine is recorded, with CPUs in place of threads."""
 
 
 def choose_backend(
@@ -76,7 +78,8 @@ def _choose_system_emulator(request: RecordRequest, *, log: bool) -> BackendChoi
     if log:
         raise UsageError("--events cannot be combined with --system")
     found = find_system_qemu(request)
-    return BackendChoice("qemu", f"whole system ({found.qemu}, version {found.version})", found)
+    reason = f"whole system ({found.qemu}, version {found.version})"
+    return BackendChoice("qemu", reason, found, is_system=True)
 
 
 def _choose_perf(request: RecordRequest, *, log: bool) -> BackendChoice:

@@ -67,7 +67,13 @@ from rtit.trace.tables.packets import (
 from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
 from rtit.trace.tables.selection import RowFilter, Selection
 from rtit.trace.threads.address_spaces import SPACE_COLUMNS, Spaces, native_spaces, space_pid
-from rtit.trace.time.timing_samples import BOUND_COLUMNS, IPC_COLUMN, add_ipc, add_time_bounds
+from rtit.trace.time.timing_samples import (
+    BOUND_COLUMNS,
+    IPC_COLUMN,
+    TimedBatch,
+    add_ipc,
+    add_time_bounds,
+)
 
 if TYPE_CHECKING:
     from rtit import _core
@@ -616,30 +622,41 @@ class Stream(NotebookDisplay):
     def _thread_columns(self) -> tuple[str, ...]:
         return self.thread_scope.schedule.columns if self.thread_scope is not None else ()
 
-    def _new_thread_attribution(self, *, times_are_tsc: bool = True) -> ThreadAttribution | None:
+    def _new_thread_attribution(self) -> ThreadAttribution | None:
         """None if only one thread ran."""
         if self.thread_scope is None:
             return None
         from rtit.trace.threads.schedule import ThreadAttribution
 
-        return ThreadAttribution(
-            self.thread_scope.schedule, self.guest_spaces, times_are_tsc=times_are_tsc
-        )
+        return ThreadAttribution(self.thread_scope.schedule, self.guest_spaces)
 
     def _add_thread_columns(
-        self,
-        batches: build_tables.BatchesWithOffsets[B],
-        decoder: _core.StreamDecoder,
-        *,
-        times_are_tsc: bool,
-    ) -> build_tables.BatchesWithOffsets[B]:
+        self, batches: build_tables.BatchesWithOffsets[B], decoder: _core.StreamDecoder
+    ) -> Iterator[B]:
         """Add thread columns, if several threads share the CPU."""
-        attribution = self._new_thread_attribution(times_are_tsc=times_are_tsc)
-        for batch, offsets in batches:
+        attribution = self._new_thread_attribution()
+        for batch, _ in batches:
             if attribution is None:
-                yield batch, offsets
+                yield batch
             elif len(batch) or isinstance(batch, Rows):
-                yield attribution.add_thread_columns(batch, decoder.intervals_begun), offsets
+                yield attribution.add_thread_columns(batch, decoder.intervals_begun)
+
+    def _add_times_and_thread_columns(
+        self, batches: build_tables.BatchesWithOffsets[B], decoder: _core.StreamDecoder
+    ) -> Iterator[TimedBatch[B]]:
+        """Add time bounds, and then thread columns, if several threads share the CPU."""
+        attribution = self._new_thread_attribution()
+        start_time = self._checked_settings().start_time
+        if attribution is None:
+            yield from add_time_bounds(decoder, start_time, batches)
+            return
+        # The decoder runs ahead of batches that wait for their bounds.
+        with_intervals = (
+            (attribution.add_interval_column(batch, decoder.intervals_begun), offsets)
+            for batch, offsets in batches
+        )
+        for batch, span in add_time_bounds(decoder, start_time, with_intervals):
+            yield TimedBatch(attribution.add_thread_columns_by_interval(batch), span)
 
     def _extract_threads(self, batches: Iterator[B]) -> Iterator[B]:
         if self._tids_to_extract is None:
@@ -678,13 +695,11 @@ class Stream(NotebookDisplay):
         def batches() -> Iterator[F]:
             # Runs at the first `next`: a table that nobody iterates reads nothing.
             decoder = self.native_decoder(timing_samples=timing, in_order=True)
-            decoded = self._add_thread_columns(decode(decoder), decoder, times_are_tsc=not timing)
             if timing:
-                start_time = self._checked_settings().start_time
-                timed = add_time_bounds(decoder, start_time, decoded)
+                timed = self._add_times_and_thread_columns(decode(decoder), decoder)
                 found = add_ipc(timed) if has_ipc else (each.batch for each in timed)
             else:
-                found = (batch for batch, _ in decoded)
+                found = self._add_thread_columns(decode(decoder), decoder)
             with self._discard_decoder_on_error():
                 found = self._extract_threads(found)
                 yield from add_indexes(found) if adds_index else found

@@ -91,7 +91,10 @@ impl Decoder {
         }
         let in_kernel = psb_plus.ip.is_some_and(|ip| ip >> 63 != 0);
         let ours = match self.state.tracing {
-            TracingState::On if !in_kernel => true,
+            // The record of a switch is earlier than the switch: kernel code that shows it may follow.
+            TracingState::On if !in_kernel || self.interpreter.selector.is_next_start_certain() => {
+                true
+            }
             _ => {
                 psb_plus.ip.is_none()
                     || self

@@ -125,7 +125,8 @@ class RecordingProgress:
 
 def summary_line(recording: Recording, choice: BackendChoice) -> str:
     """Return the summary; it says how the program ended unless its exit code is 0."""
-    threads = f"{recording.threads} thread{'s' if recording.threads != 1 else ''}"
+    noun = "CPU" if choice.is_system else "thread"
+    threads = f"{recording.threads} {noun}{'s' if recording.threads != 1 else ''}"
     counts = f"{recording.instructions:,} instructions, {recording.branches:,} branches"
     parts = [
         _describe_traced_part(recording)

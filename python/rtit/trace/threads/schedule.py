@@ -44,6 +44,7 @@ from rtit.perfdata.attr import AttrFlag, config_value
 from rtit.sideband.scheduling import UNKNOWN, IntervalList, SchedulingInterval
 from rtit.trace.tables.batch import Batch
 from rtit.trace.tables.rows import Branches, Instructions, Rows
+from rtit.trace.tables.selection import LATEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,6 +60,7 @@ GUEST_COLUMNS = ("guest_tid", "guest_pid")
 SWITCH_FUNCTION = "__switch_to"
 MAX_ESTIMATE_LAG = 1 << 18
 """TSC ticks by which the estimate of the last rows of a batch may trail the real time."""
+_INTERVAL_COLUMN = "interval"
 
 
 class IntervalCode(NamedTuple):
@@ -227,22 +229,12 @@ class ThreadScope:
 class ThreadAttribution:
     """Adds the columns `tid` and `pid` to the batches of one decoder, taken in order; where guests
     are known also `guest_tid` and `guest_pid` (-1 for rows outside of `guest_spaces`).
-
-    `times_are_tsc`: the batches' `time` is in TSC ticks. Batches made with `timing` have other
-    units, and their switches are accepted one at a time, as the decoder confirms them.
     """
 
-    def __init__(
-        self,
-        schedule: ThreadSchedule,
-        guest_spaces: Sequence[int] = (),
-        *,
-        times_are_tsc: bool = True,
-    ) -> None:
+    def __init__(self, schedule: ThreadSchedule, guest_spaces: Sequence[int] = ()) -> None:
         self._intervals = schedule.intervals
         self._guest_spaces = list(guest_spaces) if schedule.has_guests else None
         self._switch_address = schedule.switch_address
-        self._times_are_tsc = times_are_tsc
         self._current = 0
         """Ordinal of the interval of the last row. Runs ahead of the decoder's after a switch."""
         self._switch_pending = False
@@ -252,12 +244,16 @@ class ThreadAttribution:
 
     def add_thread_columns(self, batch: B, reached: int) -> B:
         """Return the batch with thread columns. `reached`: ordinal of the decoder's interval."""
-        self._current = max(self._current, reached)
+        switch_rows = self._switch_rows(batch)
+        # By CR3 the decoder may begin an interval early, within the batch and before its start.
+        start = self._intervals.start[reached - 1] if reached else 0
+        early = sum(row < len(batch) and batch.time[row] < start for row in switch_rows)
+        self._current = max(self._current, reached - early)
         ordinals = np.full(len(batch), self._current, np.int64)
-        for row in self._switch_rows(batch):
+        for row in switch_rows:
             if row >= len(batch):
                 self._switch_pending = True
-            elif self._may_switch_at(batch, row, reached):
+            elif self._may_switch_at(batch, row):
                 self._current = self._next_interval_of_other_thread()
                 ordinals[row:] = self._current
         columns = {name: self._look_up_interval_column(name, ordinals) for name in ("tid", "pid")}
@@ -270,6 +266,18 @@ class ThreadAttribution:
                 # Negative also where an interval has no guest.
                 columns[name] = np.where(in_guest & (found >= 0), found, np.int32(UNKNOWN))
         return batch.with_columns(**columns)
+
+    def add_interval_column(self, batch: B, reached: int) -> B:
+        """Return the batch with what `add_thread_columns_by_interval` needs, as long as it waits
+        for times.
+        """
+        return batch.with_columns(**{_INTERVAL_COLUMN: np.full(len(batch), reached, np.int64)})
+
+    def add_thread_columns_by_interval(self, batch: B) -> B:
+        """Return a batch from `add_interval_column` with thread columns."""
+        reached = batch.extra_columns[_INTERVAL_COLUMN]
+        batch = batch.without_columns([_INTERVAL_COLUMN])
+        return self.add_thread_columns(batch, int(reached[0]) if len(reached) else 0)
 
     def _look_up_interval_column(self, name: str, ordinals: NDArray[np.int64]) -> NDArray[np.int32]:
         column = np.asarray(getattr(self._intervals, name))
@@ -293,24 +301,16 @@ class ThreadAttribution:
             return []
         return pending + found.tolist()
 
-    def _may_switch_at(self, batch: Batch, row: int, reached: int) -> bool:
+    def _may_switch_at(self, batch: Batch, row: int) -> bool:
         """Whether the next thread's interval can start at this row.
 
         `__switch_to` also runs where records are missing, so an interval that starts after this
-        call is not the reason for it. The row ran after the packet that gave its time and before
-        the next packet of a branch. A timing packet may come in between, so the row can be later
-        than the next larger estimate, but not than the second larger one.
+        call is not the reason for it.
         """
         following = self._next_interval_of_other_thread()
         if following > len(self._intervals):
             return False
-        if not self._times_are_tsc:
-            return self._current <= reached
-        times = batch.time
-        later = times[row:][times[row:] > times[row]]
-        later = later[later > later[:1]]
-        latest = int(later[0]) if len(later) else int(times[row]) + MAX_ESTIMATE_LAG
-        return self._intervals.start[following - 1] <= latest
+        return self._intervals.start[following - 1] <= _latest_time(batch, row)
 
     def _next_interval_of_other_thread(self) -> int:
         """Ordinal of the next interval of another thread.
@@ -328,6 +328,24 @@ class ThreadAttribution:
             ):
                 self._end_of_thread += 1
         return self._end_of_thread + 1
+
+
+def _latest_time(batch: Batch, row: int) -> int:
+    """Return the latest time of a row."""
+    latest = batch.extra_columns.get("latest")
+    if latest is not None:
+        if latest[row] < LATEST:
+            return int(latest[row])
+    else:
+        # The row ran after the packet that gave its time and before the next packet of a branch. A
+        # timing packet may come in between, so the row can be later than the next larger estimate,
+        # but not than the second larger one.
+        times = batch.time
+        later = times[row:][times[row:] > times[row]]
+        later = later[later > later[:1]]
+        if len(later):
+            return int(later[0])
+    return int(batch.time[row]) + MAX_ESTIMATE_LAG
 
 
 def threads_in(batches: Iterable[Batch]) -> list[ThreadId]:
