@@ -177,7 +177,7 @@ def test_info_reports_missing_guest_files(folder: Path, capsys: pytest.CaptureFi
 
 
 def test_guest_process_needs_mount(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "perf.data", f"--guest-process={ONE}"]) == 2
+    assert main(["info", "perf.data", f"--guest-process={ONE}"]) == 2
     assert "needs --guestmount" in capsys.readouterr().err
     found = GuestProcess.parse(TWO, folder / "mount")
     assert (found.key, found.machine) == ((CR3["two"], 1, VMCS), 500)
