@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from rtit.errors import InputError, MissingRecordingError, PerfDataError, UnsupportedError
 
@@ -175,7 +174,7 @@ def find_remote_recordings(url: str) -> list[str]:
     files that match it. By http, a URL is one file. Raises PerfDataError if there are none, or if a
     URL by http is a pattern.
     """
-    if _HTTP.match(url) and "*" in urlsplit(url).path:
+    if _HTTP.match(url) and "*" in url.partition("?")[0]:
         raise _problem(url, "a web server has no list of its files: name each recording")
     return _call(url, _find_files, url) if _has_list_of_files(url) else [url]
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import argparse
 import copy
 import sys
+from glob import has_magic
+from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rtit.cli.parser import CommandParser
 from rtit.errors import MissingFileError, PerfDataError, RtitError, UsageError
+from rtit.remote_files import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -407,6 +410,8 @@ def recording_names(arguments: argparse.Namespace) -> Sequence[str | None]:
             raise UsageError(f"two files given: {words[0]} and -i {words[-1]}")
     if is_raw_requested(arguments) or not words:
         return [words[0] if words else None]  # `open_raw_trace` refuses the word
+    if len(words) == 1 and not any((is_url(words[0]), has_magic(words[0]), lexists(words[0]))):
+        return words  # `open_trace` checks the other options first
     return find_named_recordings(words)
 
 
