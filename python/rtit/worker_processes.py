@@ -63,7 +63,7 @@ def run_in_order(
 def run_in_processes(
     work: Callable[[Item], Result], items: Sequence[Item], processes: int
 ) -> Iterator[Result | WorkerDiedError]:
-    """Iterate over the results of `work` in the order of the items, from so many processes.
+    """Do the work in `processes` worker processes; yield the results in the order of the items.
 
     Results are pickled. If the process of an item dies, a new one does the work again. The third
     time, the result is a WorkerDiedError. If `work` raises an exception, the item is done again in
@@ -137,7 +137,7 @@ def _run_worker(
     connection: Connection,
     inherited: Sequence[Connection],
 ) -> None:
-    """Do the work on the items whose numbers come, until the other process ends."""
+    """Receive the numbers of items and send back results, until the parent process ends."""
     for each in inherited:
         each.close()
     for number in _SIGNALS:

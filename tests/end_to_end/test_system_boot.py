@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rtit.trace import Trace
+from rtit.trace import Selection, Trace
 from rtit.views.verify import verify_threads
 from support.boot import APPEND, QEMU, find_kernel, write_initrd
 from support.recordings import RTIT
@@ -195,6 +196,21 @@ def test_boot_of_two_processors_in_another_way_is_decoded_as_executed(
 ) -> None:
     boot = record_boot_of_two_processors(tmp_path, thread, event)
     assert min(boot.verified_instructions_by_processor()) > 10_000_000
+
+
+@pytest.mark.slow
+def test_idle_thread_of_each_processor_has_its_own_stack(boot_of_two: Boot) -> None:
+    """All idle threads have tid 0."""
+    with Trace(boot_of_two.data) as trace:
+        tree = trace.call_tree(Selection(tids=(0,)))
+    idle = np.flatnonzero(tree.function == tree.functions.index("do_idle"))
+    roots = set()
+    for row in idle.tolist():
+        root = row
+        while tree.parent[root] >= 0:
+            root = int(tree.parent[root])
+        roots.add(root)
+    assert len(roots) >= 2
 
 
 @pytest.mark.slow

@@ -289,7 +289,7 @@ def test_symbols_of_repeated_mappings_are_limited(
 
 
 def test_module_with_two_mappings_has_functions_of_both(tmp_path: Path) -> None:
-    """As of a module of a recorded system, whose code is in the recording."""
+    """A module can have two mappings, as in recordings of whole systems: code and init code."""
     initial = made.MODULE + 0x1_0000
     names = tmp_path / "kallsyms"
     names.write_text(f"{made.MODULE:x} t work\t[made]\n{initial:x} t start\t[made]\n")

@@ -401,9 +401,9 @@ impl TaskSchedule {
     }
 }
 
-/// The names of the code of each process whose tasks ran.
+/// The symbol names for each process that has tasks in the trace.
 struct TaskNames {
-    /// Of each process the names and the number of the first region. The names of the current task are elsewhere.
+    /// For each process: its names, and the number of its first region. `NamedCode` has the names of the current task.
     processes: Vec<(NameCursor, u32)>,
     /// By task: the index in `processes`.
     process_of_task: Vec<u32>,

@@ -154,7 +154,7 @@ class ManyRecordings:
 
 
 def _arguments_of(arguments: argparse.Namespace, name: str, threads: int) -> argparse.Namespace:
-    """Return the arguments for one of many recordings, to be decoded with so many threads."""
+    """Return the arguments for a command that decodes only recording `name`, with `threads`."""
     found = copy.copy(arguments)
     found.file, found.input = name, None
     found.jobs = threads

@@ -32,8 +32,8 @@ MAX_THREADS = 64
 
 
 def streams_by_process(streams: Sequence[Stream]) -> list[list[Stream]]:
-    """Return the streams of threads that share stacks: those of a process, or of CPUs whose kernel
-    was traced; if they are too many, single streams.
+    """Group the streams whose threads can share stacks: the streams of a process, or those of all
+    CPUs whose kernel was traced. A group that would be too large is split into single streams.
     """
     groups: dict[int | None, list[Stream]] = {}
     for number, stream in enumerate(streams):
@@ -68,33 +68,47 @@ def native_calls(
 
 
 def threads_of_calls(streams: Sequence[Stream]) -> list[ThreadId]:
-    """Return (pid, tid) of each thread whose calls the streams of a process or of CPUs have."""
+    """Return (pid, tid) of the threads that run in the streams of a group.
+
+    The idle threads of several CPUs have the same ids, and an element each.
+    """
     if not streams[0].has_kernel_tasks:
         return [(stream.pid, stream.tid) for stream in streams]
-    found: dict[ThreadId, None] = {}
+    found: dict[_Task, None] = {}
     for stream in streams:
-        if stream.thread_scope is not None:
-            intervals = stream.thread_scope.schedule.intervals
-            found |= dict.fromkeys(zip(intervals.pid, intervals.tid, strict=True))
-    return list(found)
+        found |= dict.fromkeys(_tasks_of_intervals(stream))
+    return [(pid, tid) for pid, tid, _ in found]
+
+
+_Task = tuple[int, int, int]
+"""Pid and tid, and the CPU of an idle thread; -1 for others."""
+
+
+def _tasks_of_intervals(stream: Stream) -> list[_Task]:
+    """Return the task of each scheduling interval of a CPU."""
+    assert stream.thread_scope is not None
+    intervals = stream.thread_scope.schedule.intervals
+    return [
+        (pid, tid, -1 if tid else stream.cpu)
+        for pid, tid in zip(intervals.pid, intervals.tid, strict=True)
+    ]
 
 
 def _native_tasks(streams: Sequence[Stream], symbols: Symbols) -> _core.ProcessorTasks:
     """Return the tasks of some CPUs for native code, in the order of `threads_of_calls`."""
     import numpy as np
 
-    tasks = threads_of_calls(streams)
-    numbers = {each: number for number, each in enumerate(tasks)}
+    numbers: dict[_Task, int] = {}
     schedules: list[tuple[Buffer, Buffer]] = []
     switch_address = 0
     for stream in streams:
         assert stream.thread_scope is not None
         schedule = stream.thread_scope.schedule
         switch_address = schedule.switch_address or 0
-        intervals = schedule.intervals
-        of_intervals = map(numbers.__getitem__, zip(intervals.pid, intervals.tid, strict=True))
-        schedules.append((intervals.start, np.fromiter(of_intervals, np.uint32).data))
-    names, processes = symbols.names_with_kernel([pid for pid, _ in tasks])
+        tasks = _tasks_of_intervals(stream)
+        of_intervals = (numbers.setdefault(task, len(numbers)) for task in tasks)
+        schedules.append((schedule.intervals.start, np.fromiter(of_intervals, np.uint32).data))
+    names, processes = symbols.names_with_kernel([pid for pid, *_ in numbers])
     return switch_address, schedules, np.asarray(processes, np.uint32).data, names
 
 

@@ -331,8 +331,8 @@ class Trace(NotebookDisplay):
         return _select_matching_streams(where, streams)
 
     def call_streams(self, where: Selection | None = None) -> list[Stream]:
-        """The streams whose calls are followed: those of the selected threads, and whole CPUs whose
-        kernel was traced. `threads_of_calls` selects the threads of these CPUs.
+        """Return the streams that show the calls of the selected threads: a stream for each thread,
+        or whole CPUs if their kernel was traced. `threads_of_calls` selects the threads of a CPU.
 
         Raises UsageError if `where` names threads and no stream has any of them.
         """

@@ -24,7 +24,7 @@ Function = tuple[str, str]
 
 @dataclass(slots=True)
 class RecordingReport:
-    """What the report of many recordings has of one."""
+    """The part of the report that comes from one recording."""
 
     path: str
     command: list[str]

@@ -728,7 +728,7 @@ impl ProcessorRecorder {
 
     // Messages
 
-    /// Returns a message of this processor, whose number is in the field of the thread.
+    /// Returns a message from this processor. The thread field of the message holds the number of the processor.
     fn new_message(&self, kind: impl Into<u8>) -> Message {
         new_message(kind, self.number, self.clock)
     }
