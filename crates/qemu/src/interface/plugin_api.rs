@@ -120,15 +120,22 @@ impl PluginApi {
         }
     }
 
-    /// Registers the callbacks of a whole system.
+    /// Registers the callbacks of a whole system. `on_translation` has the signature of versions up to 6,
+    /// `on_translation_with_data` that of version 7. `on_exit` uses no argument.
     pub(crate) fn register_system_callbacks(
         &self,
         id: PluginId,
         on_translation: *const c_void,
+        on_translation_with_data: *const c_void,
         on_exit: *const c_void,
     ) {
+        let on_translation = if self.callbacks_get_data {
+            on_translation_with_data
+        } else {
+            on_translation
+        };
         let data = std::ptr::null_mut();
-        // SAFETY: `id` is that of this plugin, and callbacks have these signatures in all supported versions.
+        // SAFETY: `id` is that of this plugin, and callbacks have the signatures of this version.
         unsafe {
             (self.on_translation)(id, on_translation, data);
             (self.on_exit)(id, on_exit, data);

@@ -1,11 +1,15 @@
 //! A block of a whole system: a translation block, and how the processor runs it.
 
+use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::atomic::AtomicU64;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rtit_unit::CodeWidth;
 use rtit_x86::CodeMode;
 
+use super::cpu_state::SystemCpuState;
 use crate::thread::translation_block::{BlockExit, TranslationBlock};
 
 const PAGE: u64 = 4096;
@@ -108,8 +112,65 @@ impl SystemBlock {
         }
     }
 
+    /// Returns this block at another address.
+    fn moved_to(&self, start: u64) -> SystemBlock {
+        let offsets = (0..self.instructions).map(|index| self.instruction_offset(index) as usize);
+        let ends = offsets.clone().skip(1).chain([self.code.len()]);
+        let sizes: Vec<usize> = offsets.zip(ends).map(|(from, to)| to - from).collect();
+        SystemBlock::new(start, &sizes, &self.code, self.user, self.width)
+    }
+
     pub(super) fn is_kernel_half(&self) -> bool {
         self.start >= KERNEL_START
+    }
+}
+
+/// Code that QEMU has translated, with a block for each address at which it has run: QEMU uses a translation at all
+/// virtual addresses of its physical page, and reports only the first one to plugins.
+pub(super) struct Translation {
+    /// The block that has run last.
+    latest: AtomicPtr<SystemBlock>,
+    /// All blocks, by address. They are never freed.
+    blocks: Mutex<HashMap<u64, &'static SystemBlock>>,
+}
+
+impl Translation {
+    pub(super) fn new(block: SystemBlock) -> Translation {
+        let block: &'static SystemBlock = Box::leak(Box::new(block));
+        Translation {
+            latest: AtomicPtr::new(ptr::from_ref(block).cast_mut()),
+            blocks: Mutex::new(HashMap::from([(block.start, block)])),
+        }
+    }
+
+    /// Returns the block that starts now on this processor.
+    #[inline(always)]
+    pub(super) fn block_at_state(&self, cpu: SystemCpuState) -> &'static SystemBlock {
+        let block = self.latest();
+        let start = cpu.code_address(block.width);
+        if block.start == start {
+            block
+        } else {
+            self.block_at(start)
+        }
+    }
+
+    #[inline(always)]
+    fn latest(&self) -> &'static SystemBlock {
+        // SAFETY: all values are leaked blocks.
+        unsafe { &*self.latest.load(Ordering::Acquire) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn block_at(&self, start: u64) -> &'static SystemBlock {
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let block: &'static SystemBlock = blocks
+            .entry(start)
+            .or_insert_with(|| Box::leak(Box::new(self.latest().moved_to(start))));
+        self.latest
+            .store(ptr::from_ref(block).cast_mut(), Ordering::Release);
+        block
     }
 }
 

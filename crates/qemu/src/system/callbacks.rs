@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr;
 
-use super::block::SystemBlock;
+use super::block::{SystemBlock, Translation};
 use super::cpu_state::SystemCpuState;
 use super::processor::ProcessorRecorder;
 use super::processors::SharedByProcessors;
@@ -71,6 +71,7 @@ pub(crate) unsafe fn install_system_plugin(
     (*RECORDER).api.register_system_callbacks(
         id,
         on_translation as *const c_void,
+        on_translation_with_data as *const c_void,
         on_exit as *const c_void,
     );
     Ok(())
@@ -91,17 +92,21 @@ global_asm!(
     sym on_block,
 );
 
-extern "C" fn on_block(vcpu: u32, block: *const SystemBlock, state: *const u8) {
-    // SAFETY: the processor's thread calls, with a leaked block.
+extern "C" fn on_block(vcpu: u32, translation: *const Translation, state: *const u8) {
+    // SAFETY: the processor's thread calls, with a leaked translation.
     unsafe {
-        (*RECORDER)
-            .processor(vcpu)
-            .follow_to_block(&*block, SystemCpuState::new(state));
+        let cpu = SystemCpuState::new(state);
+        let block = (*translation).block_at_state(cpu);
+        (*RECORDER).processor(vcpu).follow_to_block(block, cpu);
     }
 }
 
 unsafe extern "C" fn on_last_instruction(vcpu: u32, _: *mut c_void) {
     (*RECORDER).processor(vcpu).has_started_last = true;
+}
+
+extern "C" fn on_translation_with_data(tb: *mut PluginTb, _: *mut c_void) {
+    on_translation(0, tb);
 }
 
 extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
@@ -136,13 +141,12 @@ extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
 }
 
 unsafe fn register_block(api: &PluginApi, tb: *mut PluginTb, block: SystemBlock) {
-    let block: &'static SystemBlock = Box::leak(Box::new(block));
-    let data = ptr::from_ref(block).cast_mut().cast();
-    api.call_when_block_starts(tb, rtit_qemu_system_block, data);
     if block.needs_last_callback && block.instructions > 0 {
         let last = api.instruction_at(tb, block.instructions as usize - 1);
         api.call_before_instruction(last, on_last_instruction, ptr::null_mut());
     }
+    let data = Box::into_raw(Box::new(Translation::new(block)));
+    api.call_when_block_starts(tb, rtit_qemu_system_block, data.cast());
 }
 
 extern "C" fn on_exit(_id: PluginId, _: *mut c_void) {

@@ -6,8 +6,10 @@ use rtit_unit::{CodeWidth, ProcessorState};
 
 const RSI: usize = 6 * 8;
 const RDI: usize = 7 * 8;
+const RIP: usize = 128;
 const EFLAGS: usize = 136;
 const HFLAGS: usize = 176;
+const CS_BASE: usize = 216;
 const CR3: usize = 448;
 
 const CPL_MASK: u32 = 3;
@@ -52,6 +54,19 @@ impl SystemCpuState {
     pub(super) fn rdi(self) -> u64 {
         // SAFETY: a field of that type.
         unsafe { self.read(RDI) }
+    }
+
+    /// Returns the address of the block that starts, or of the instruction that has an exception.
+    #[inline(always)]
+    pub(super) fn code_address(self, width: CodeWidth) -> u64 {
+        // SAFETY: fields of that type.
+        unsafe {
+            let rip: u64 = self.read(RIP);
+            match width {
+                CodeWidth::Bits64 => rip,
+                _ => u64::from(rip.wrapping_add(self.read(CS_BASE)) as u32),
+            }
+        }
     }
 
     pub(super) fn cr3(self) -> u64 {

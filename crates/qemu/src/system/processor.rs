@@ -498,10 +498,9 @@ impl ProcessorRecorder {
             // The log lacks writes while paging is off.
             return self.write_cr3(&mut Some(block), self.cpu.cr3());
         }
-        let was_reached = !block.needs_last_callback || self.has_started_last;
         if block.exit == BlockExit::Repeat && to == block.last {
             self.retire_part(block, block.instructions - 1);
-        } else if was_reached && can_lead_to(block, to) {
+        } else if self.may_have_led_to(block, to) {
             self.retire_block(block, to, None);
         } else if let Some(count) = block.instruction_index_at(to) {
             self.retire_part(block, count);
@@ -509,6 +508,11 @@ impl ProcessorRecorder {
             return false;
         }
         true
+    }
+
+    /// Returns whether the end of the last block was reached and can lead to an address.
+    fn may_have_led_to(&self, block: &SystemBlock, to: u64) -> bool {
+        (self.has_started_last || !block.needs_last_callback) && can_lead_to(block, to)
     }
 
     /// Writes CR3, by the MOV at the end of the last block.
@@ -555,14 +559,14 @@ impl ProcessorRecorder {
         let before = state_of_interrupt(interrupt);
         if let Some(block) = last.take() {
             let index = block.instruction_index_at(ip);
-            let may_have_ended = can_lead_to(block, ip);
+            let may_have_ended = self.may_have_led_to(block, ip);
             let is_trap = interrupt.is_hardware || interrupt.vector == 1;
             let is_between_iterations = block.exit == BlockExit::Repeat && ip == block.last;
             if is_between_iterations {
                 self.retire_part(block, block.instructions - 1);
             } else if may_have_ended && (is_trap || index.is_none()) {
                 self.retire_block(block, ip, Some(before));
-            } else if let Some(count) = index.filter(|_| !interrupt.is_hardware) {
+            } else if let Some(count) = index {
                 self.retire_part(block, count);
             } else {
                 return false;

@@ -9,6 +9,7 @@ traced from their first 32-bit code after that.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 
 QEMU_SYSTEM = "qemu-system-x86_64"
 _TIMEOUT = 20.0
-_VERSION = "7.2"
-"""Later versions run a block at other addresses than the plugin interface reports."""
+_OLDEST_VERSION = (7, 2)
 _CR3_FILTER = 1 << 7
 """IA32_RTIT_CTL.CR3Filter."""
 _LOG_NAME = "rtit-log"
@@ -176,15 +176,15 @@ def find_system_qemu(request: RecordRequest) -> QemuInstallation:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise RecordError(f"{qemu} cannot be run: {error}") from error
-    version = answer.stdout.partition("version")[2].split()
-    if not version:
+    version = re.search(r"version ((\d+)\.(\d+)\S*)", answer.stdout)
+    if version is None:
         raise RecordError(f"{qemu} is not QEMU")
-    if not version[0].startswith(_VERSION):
+    if (int(version[2]), int(version[3])) < _OLDEST_VERSION:
         raise RecordError(
-            f"{qemu} is version {version[0]}, but rtit records whole systems only with QEMU "
-            f"{_VERSION}"
+            f"{qemu} is version {version[1]}, but rtit records whole systems only with QEMU 7.2 "
+            "and later"
         )
-    return QemuInstallation(qemu, version[0], plugin)
+    return QemuInstallation(qemu, version[1], plugin)
 
 
 def _check_qemu_arguments(request: RecordRequest) -> None:
