@@ -146,7 +146,7 @@ impl Translation {
     /// Returns the block that starts now on this processor.
     #[inline(always)]
     pub(super) fn block_at_state(&self, cpu: SystemCpuState) -> &'static SystemBlock {
-        let block = self.latest();
+        let block = self.latest_block();
         let start = cpu.code_address(block.width);
         if block.start == start {
             block
@@ -156,7 +156,7 @@ impl Translation {
     }
 
     #[inline(always)]
-    fn latest(&self) -> &'static SystemBlock {
+    pub(super) fn latest_block(&self) -> &'static SystemBlock {
         // SAFETY: all values are leaked blocks.
         unsafe { &*self.latest.load(Ordering::Acquire) }
     }
@@ -167,7 +167,7 @@ impl Translation {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let block: &'static SystemBlock = blocks
             .entry(start)
-            .or_insert_with(|| Box::leak(Box::new(self.latest().moved_to(start))));
+            .or_insert_with(|| Box::leak(Box::new(self.latest_block().moved_to(start))));
         self.latest
             .store(ptr::from_ref(block).cast_mut(), Ordering::Release);
         block

@@ -6,12 +6,12 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::block::{SystemBlock, Translation};
-use super::cpu_state::SystemCpuState;
+use super::cpu_state::{find_layout, SystemCpuState, STATE_AFTER_RESET, UNKNOWN_LAYOUT};
 use super::processor::ProcessorRecorder;
 use super::processors::SharedByProcessors;
 use super::qemu_log;
 use crate::fatal_error::exit_with_error;
-use crate::interface::plugin_api::{PluginApi, PluginId, PluginTb};
+use crate::interface::plugin_api::{OnExecution, PluginApi, PluginId, PluginTb};
 use crate::shared::config::RecordingConfig;
 use crate::shared::recorder_link::RecorderLink;
 use crate::shared::shared_state::SharedClock;
@@ -79,7 +79,9 @@ pub(crate) unsafe fn install_system_plugin(
 
 extern "C" {
     /// The block callback of generated code.
-    fn rtit_qemu_system_block(vcpu: u32, block: *mut c_void);
+    fn rtit_qemu_system_block(vcpu: u32, translation: *mut c_void);
+    /// The block callback of code that a processor has translated before its first block.
+    fn rtit_qemu_first_block(vcpu: u32, translation: *mut c_void);
 }
 
 global_asm!(
@@ -89,8 +91,24 @@ global_asm!(
     "rtit_qemu_system_block:",
     "mov rdx, rbp",
     "jmp {}",
+    ".globl rtit_qemu_first_block",
+    ".hidden rtit_qemu_first_block",
+    ".type rtit_qemu_first_block, @function",
+    "rtit_qemu_first_block:",
+    "mov rdx, rbp",
+    "jmp {}",
     sym on_block,
+    sym on_first_block,
 );
+
+extern "C" fn on_first_block(vcpu: u32, translation: *const Translation, state: *const u8) {
+    // SAFETY: a leaked translation.
+    let start = unsafe { (*translation).latest_block().start };
+    if !find_layout(SystemCpuState::new(state), start) {
+        exit_with_error(UNKNOWN_LAYOUT);
+    }
+    on_block(vcpu, translation, state);
+}
 
 extern "C" fn on_block(vcpu: u32, translation: *const Translation, state: *const u8) {
     // SAFETY: the processor's thread calls, with a leaked translation.
@@ -127,26 +145,18 @@ extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
         let state = cpu
             .filter(|cpu| cpu.is_known())
             .map(SystemCpuState::processor_state);
-        let Some(state) = state.filter(|_| count > 0) else {
-            // The first block of a processor, after reset.
-            let block = SystemBlock::new(start, &sizes, &code, false, rtit_unit::CodeWidth::Bits16);
-            return register_block(api, tb, block);
+        let (state, callback) = match state {
+            Some(state) => (state, rtit_qemu_system_block as OnExecution),
+            None => (STATE_AFTER_RESET, rtit_qemu_first_block as _),
         };
-        register_block(
-            api,
-            tb,
-            SystemBlock::new(start, &sizes, &code, state.user, state.code),
-        );
+        let block = SystemBlock::new(start, &sizes, &code, state.user, state.code);
+        if block.needs_last_callback && block.instructions > 0 {
+            let last = api.instruction_at(tb, block.instructions as usize - 1);
+            api.call_before_instruction(last, on_last_instruction, ptr::null_mut());
+        }
+        let translation = Box::into_raw(Box::new(Translation::new(block)));
+        api.call_when_block_starts(tb, callback, translation.cast());
     }
-}
-
-unsafe fn register_block(api: &PluginApi, tb: *mut PluginTb, block: SystemBlock) {
-    if block.needs_last_callback && block.instructions > 0 {
-        let last = api.instruction_at(tb, block.instructions as usize - 1);
-        api.call_before_instruction(last, on_last_instruction, ptr::null_mut());
-    }
-    let data = Box::into_raw(Box::new(Translation::new(block)));
-    api.call_when_block_starts(tb, rtit_qemu_system_block, data.cast());
 }
 
 extern "C" fn on_exit(_id: PluginId, _: *mut c_void) {

@@ -1,16 +1,29 @@
-//! The state of an emulated processor: fields of QEMU's CPUX86State, the same in QEMU 7.2 and 10.0.
+//! The state of an emulated processor: fields of QEMU's CPUX86State.
+//!
+//! QEMU does not document this layout. It differs in the number of general registers with which it begins:
+//! `find_layout`, at the first block after reset. The first exception of the log proves the layout, because the log
+//! has the values of the fields: `is_state_before`.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rtit_unit::{CodeWidth, ProcessorState};
 
+use super::qemu_log::LoggedInterrupt;
+
 const RSI: usize = 6 * 8;
 const RDI: usize = 7 * 8;
-const RIP: usize = 128;
-const EFLAGS: usize = 136;
-const HFLAGS: usize = 176;
-const CS_BASE: usize = 216;
-const CR3: usize = 448;
+/// Fields after the general registers.
+const RIP: usize = 0;
+const EFLAGS: usize = 8;
+const HFLAGS: usize = 48;
+const CS_BASE: usize = 88;
+const CR3: usize = 320;
+
+/// Bytes of 16 general registers (QEMU 7.2 to 10.0), and of 32, with those of APX (QEMU 11.1).
+const POSSIBLE_REGISTER_BYTES: [usize; 2] = [16 * 8, 32 * 8];
+/// 0 before the first block.
+static REGISTER_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 const CPL_MASK: u32 = 3;
 const CS_32: u32 = 1 << 4;
@@ -19,9 +32,25 @@ const CS_64: u32 = 1 << 15;
 const IN_SMM: u32 = 1 << 19;
 const INTERRUPT_FLAG: u64 = 1 << 9;
 
+/// The state in which a processor starts: real mode.
+pub(super) const STATE_AFTER_RESET: ProcessorState = ProcessorState {
+    user: false,
+    code: CodeWidth::Bits16,
+    interrupt_flag: false,
+};
+
 /// The address of the processor's state, which is current at the start of each block.
 #[derive(Clone, Copy)]
 pub(super) struct SystemCpuState(*const u8);
+
+pub(super) const UNKNOWN_LAYOUT: &str =
+    "rtit does not know where this version of QEMU keeps the state of the \
+     processor (QEMU 7.2, 10.0 and 11.1 work)";
+
+// SAFETY: an address. What is there is read as volatile.
+unsafe impl Send for SystemCpuState {}
+// SAFETY: as above.
+unsafe impl Sync for SystemCpuState {}
 
 impl SystemCpuState {
     pub(super) const NONE: SystemCpuState = SystemCpuState(std::ptr::null());
@@ -41,9 +70,16 @@ impl SystemCpuState {
         std::ptr::read_volatile(self.0.add(offset).cast())
     }
 
+    /// # Safety
+    /// The field at `offset` after the general registers is a `T`.
+    #[inline(always)]
+    unsafe fn read_after_registers<T: Copy>(self, offset: usize) -> T {
+        self.read(REGISTER_BYTES.load(Ordering::Relaxed) + offset)
+    }
+
     fn hflags(self) -> u32 {
         // SAFETY: a field of that type.
-        unsafe { self.read(HFLAGS) }
+        unsafe { self.read_after_registers(HFLAGS) }
     }
 
     pub(super) fn rsi(self) -> u64 {
@@ -59,24 +95,37 @@ impl SystemCpuState {
     /// Returns the address of the block that starts, or of the instruction that has an exception.
     #[inline(always)]
     pub(super) fn code_address(self, width: CodeWidth) -> u64 {
-        // SAFETY: fields of that type.
+        self.code_address_in_layout(REGISTER_BYTES.load(Ordering::Relaxed), width)
+    }
+
+    #[inline(always)]
+    fn code_address_in_layout(self, register_bytes: usize, width: CodeWidth) -> u64 {
+        // SAFETY: fields of that type, or general registers.
         unsafe {
-            let rip: u64 = self.read(RIP);
+            let rip: u64 = self.read(register_bytes + RIP);
             match width {
                 CodeWidth::Bits64 => rip,
-                _ => u64::from(rip.wrapping_add(self.read(CS_BASE)) as u32),
+                _ => u64::from(rip.wrapping_add(self.read(register_bytes + CS_BASE)) as u32),
             }
         }
     }
 
+    /// Returns whether the state is that before an interrupt or exception of the log.
+    pub(super) fn is_state_before(self, interrupt: &LoggedInterrupt) -> bool {
+        let state = self.processor_state();
+        state == interrupt.state_before()
+            && self.code_address(state.code) == interrupt.ip
+            && interrupt.cr3 == Some(self.cr3())
+    }
+
     pub(super) fn cr3(self) -> u64 {
         // SAFETY: a field of that type.
-        unsafe { self.read(CR3) }
+        unsafe { self.read_after_registers(CR3) }
     }
 
     pub(super) fn interrupt_flag(self) -> bool {
         // SAFETY: a field of that type.
-        let eflags: u64 = unsafe { self.read(EFLAGS) };
+        let eflags: u64 = unsafe { self.read_after_registers(EFLAGS) };
         eflags & INTERRUPT_FLAG != 0
     }
 
@@ -107,6 +156,19 @@ impl SystemCpuState {
             interrupt_flag: self.interrupt_flag(),
         }
     }
+}
+
+/// Finds out where the fields of the state are, at the first block after a reset, which has this address. Returns
+/// whether a known layout has the address there.
+pub(super) fn find_layout(cpu: SystemCpuState, address: u64) -> bool {
+    if REGISTER_BYTES.load(Ordering::Relaxed) != 0 {
+        return true;
+    }
+    let found = POSSIBLE_REGISTER_BYTES
+        .into_iter()
+        .find(|&bytes| cpu.code_address_in_layout(bytes, CodeWidth::Bits16) == address);
+    REGISTER_BYTES.store(found.unwrap_or_default(), Ordering::Relaxed);
+    found.is_some()
 }
 
 /// Returns the address of QEMU's CPUState of the processor that this thread runs, or null.

@@ -216,7 +216,7 @@ impl ProcessorRecorder {
     #[cold]
     fn start_if_known(&mut self, next: &'static SystemBlock, cpu: SystemCpuState) {
         self.cpu = cpu;
-        self.log.assign_current_cpu();
+        self.log.assign_current_cpu(cpu);
         let has_kernel_started = &self.shared.has_kernel_started;
         let is_kernel_started = has_kernel_started.load(Ordering::Acquire);
         self.has_been_reset |= is_kernel_started && cpu.is_in_real_mode();
@@ -556,7 +556,7 @@ impl ProcessorRecorder {
         next: &SystemBlock,
     ) -> bool {
         let ip = interrupt.ip;
-        let before = state_of_interrupt(interrupt);
+        let before = interrupt.state_before();
         if let Some(block) = last.take() {
             let index = block.instruction_index_at(ip);
             let may_have_ended = self.may_have_led_to(block, ip);
@@ -584,7 +584,7 @@ impl ProcessorRecorder {
             self.catch_up();
         }
         let (target, state) = match later {
-            Some(later) => (later.ip, state_of_interrupt(later)),
+            Some(later) => (later.ip, later.state_before()),
             None => (next.start, self.cpu.processor_state()),
         };
         let report = EventReport::Interrupt {
@@ -832,18 +832,5 @@ fn can_lead_to(block: &SystemBlock, to: u64) -> bool {
         BlockExit::Syscall => to >= KERNEL_START,
         BlockExit::Unsupported => to == block.next,
         _ => block.may_continue_at(to),
-    }
-}
-
-/// Returns the state before an interrupt.
-fn state_of_interrupt(interrupt: &LoggedInterrupt) -> ProcessorState {
-    ProcessorState {
-        user: interrupt.user,
-        code: match (interrupt.is_64_bit, interrupt.is_32_bit) {
-            (true, _) => CodeWidth::Bits64,
-            (_, true) => CodeWidth::Bits32,
-            _ => CodeWidth::Bits16,
-        },
-        interrupt_flag: interrupt.interrupt_flag,
     }
 }

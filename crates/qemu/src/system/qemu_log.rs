@@ -10,13 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use libc::{size_t, ssize_t, FILE};
+use rtit_unit::{CodeWidth, ProcessorState};
 
-use super::cpu_state::current_cpu;
+use super::cpu_state::{current_cpu, SystemCpuState, UNKNOWN_LAYOUT};
+use crate::fatal_error::exit_with_error;
 
 /// The name of the log in the recorder's folder.
 const LOG_NAME: &[u8] = b"/rtit-log";
 
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
+/// Whether the registers in the log have been compared with the state of the processor.
+static IS_LAYOUT_PROVEN: AtomicBool = AtomicBool::new(false);
 /// By number of the processor.
 static LOGS: OnceLock<Vec<ProcessorLog>> = OnceLock::new();
 /// Text of an event has at most 2 KiB. More than this is of a processor that is not recorded yet.
@@ -79,6 +83,7 @@ extern "C" fn take_text(_: *mut c_void, bytes: *const c_char, size: size_t) -> s
 pub(super) struct ProcessorLog {
     /// The address of QEMU's CPUState; 0 before the first block.
     cpu: AtomicUsize,
+    state: OnceLock<SystemCpuState>,
     /// Text that the recorder has not taken yet.
     text: Mutex<Vec<u8>>,
     has_text: AtomicBool,
@@ -86,8 +91,9 @@ pub(super) struct ProcessorLog {
 
 impl ProcessorLog {
     /// Assigns the processor that this thread runs to the log, if it has none.
-    pub(super) fn assign_current_cpu(&self) {
+    pub(super) fn assign_current_cpu(&self, state: SystemCpuState) {
         if self.cpu.load(Ordering::Relaxed) == 0 {
+            let _ = self.state.set(state);
             self.cpu.store(current_cpu() as usize, Ordering::Release);
         }
     }
@@ -98,8 +104,27 @@ impl ProcessorLog {
                 text.clear();
             }
             text.extend_from_slice(bytes);
+            if !IS_LAYOUT_PROVEN.load(Ordering::Relaxed) && bytes.ends_with(b"\n") {
+                self.prove_layout(&text);
+            }
         }
         self.has_text.store(true, Ordering::Release);
+    }
+
+    /// Compares the state of the processor with the registers of the last interrupt. QEMU writes them before it changes
+    /// the state.
+    #[cold]
+    fn prove_layout(&self, text: &[u8]) {
+        let events = parse_log(&String::from_utf8_lossy(text));
+        let (Some(LogEvent::Interrupt(last)), Some(cpu)) = (events.last(), self.state.get()) else {
+            return;
+        };
+        if last.cr3.is_some() {
+            if !cpu.is_state_before(last) {
+                exit_with_error(UNKNOWN_LAYOUT);
+            }
+            IS_LAYOUT_PROVEN.store(true, Ordering::Relaxed);
+        }
     }
 
     #[inline(always)]
@@ -175,6 +200,20 @@ pub(super) struct LoggedInterrupt {
     /// CS.L & LMA; else CS.D.
     pub(super) is_64_bit: bool,
     pub(super) is_32_bit: bool,
+}
+
+impl LoggedInterrupt {
+    pub(super) fn state_before(&self) -> ProcessorState {
+        ProcessorState {
+            user: self.user,
+            code: match (self.is_64_bit, self.is_32_bit) {
+                (true, _) => CodeWidth::Bits64,
+                (_, true) => CodeWidth::Bits32,
+                _ => CodeWidth::Bits16,
+            },
+            interrupt_flag: self.interrupt_flag,
+        }
+    }
 }
 
 /// Parses the events of a text, in order.
