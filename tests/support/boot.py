@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,15 @@ KERNEL_VARIABLE = "RTIT_TEST_KERNEL"
 """Environment variable with the path of a bzImage."""
 HEADERS_VARIABLE = "RTIT_TEST_KERNEL_HEADERS"
 """Environment variable with the folder of unpacked linux-headers and linux-kbuild packages."""
+QEMU_VARIABLE = "RTIT_TEST_QEMU_SYSTEM"
+"""Environment variable with the path of another qemu-system-x86_64 than that of PATH."""
 APPEND = "console=ttyS0 quiet panic=-1 cryptomgr.notests"
 """The self-tests of ciphers are two thirds of a boot."""
 
 
 def find_kernel() -> Path:
     """Return a bzImage; skip the test if there is none, or nothing to boot it with."""
+    _use_given_emulator()
     if shutil.which(QEMU) is None:
         pytest.skip(f"{QEMU} is not installed (Debian: qemu-system-x86)")
     if not BUSYBOX.is_file():
@@ -32,6 +36,15 @@ def find_kernel() -> Path:
     if not found:
         pytest.skip(f"no kernel: /boot has no cloud kernel, and {KERNEL_VARIABLE} is not set")
     return found[-1]
+
+
+@cache
+def _use_given_emulator() -> None:
+    """Put the folder of the emulator that QEMU_VARIABLE names first in PATH."""
+    emulator = os.environ.get(QEMU_VARIABLE)
+    if emulator is not None:
+        assert Path(emulator).name == QEMU, f"{QEMU_VARIABLE} is not the path of a {QEMU}"
+        os.environ["PATH"] = f"{Path(emulator).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def build_module(folder: Path, name: str, source: str) -> bytes:

@@ -5,7 +5,8 @@
 //! passes its own version when it installs the plugin. Since version 3 QEMU copies the bytes of an instruction out;
 //! since version 7 callbacks get user data in place of the plugin's id.
 //!
-//! Discontinuity callbacks (10.2) are not used; their behaviour in user mode has not been tested.
+//! Discontinuity callbacks, which QEMU has from 10.2 on, are used for whole systems only; their behaviour in user mode
+//! has not been tested.
 
 use std::ffi::{c_char, c_int, c_void, CStr};
 
@@ -31,6 +32,18 @@ pub(crate) struct PluginCallbacks {
     pub(crate) syscall_return: *const c_void,
 }
 
+/// The functions that QEMU calls for a whole system.
+pub(crate) struct SystemPluginCallbacks {
+    pub(crate) translation: *const c_void,
+    /// An interrupt or exception has changed the address at which a vCPU runs.
+    pub(crate) discontinuity: *const c_void,
+    /// Uses no argument.
+    pub(crate) exit: *const c_void,
+}
+
+/// QEMU_PLUGIN_DISCON_INTERRUPT and QEMU_PLUGIN_DISCON_EXCEPTION.
+const INTERRUPTS_AND_EXCEPTIONS: c_int = 3;
+
 /// QEMU_PLUGIN_CB_NO_REGS: the callback leaves the guest's registers alone.
 const NO_REGISTERS: c_int = 0;
 
@@ -45,6 +58,9 @@ enum InsnData {
 /// Registers a callback for the whole plugin. Arguments: the plugin's id, the callback, and from version 7 on its data.
 type Register = unsafe extern "C" fn(PluginId, *const c_void, *mut c_void);
 
+/// Registers a callback for discontinuities of some types. Arguments otherwise as those of `Register`.
+type RegisterDiscontinuity = unsafe extern "C" fn(PluginId, c_int, *const c_void, *mut c_void);
+
 /// The functions of the running QEMU.
 pub(crate) struct PluginApi {
     tb_n_insns: unsafe extern "C" fn(*const PluginTb) -> usize,
@@ -56,6 +72,8 @@ pub(crate) struct PluginApi {
     on_syscall: Register,
     on_syscall_return: Register,
     on_exit: Register,
+    /// None before QEMU 10.2.
+    on_discontinuity: Option<RegisterDiscontinuity>,
     callbacks_get_data: bool,
     on_tb: unsafe extern "C" fn(*mut PluginTb, OnExecution, c_int, *mut c_void),
     on_insn: unsafe extern "C" fn(*mut PluginInsn, OnExecution, c_int, *mut c_void),
@@ -91,6 +109,7 @@ impl PluginApi {
                 on_syscall: load_function(c"qemu_plugin_register_vcpu_syscall_cb")?,
                 on_syscall_return: load_function(c"qemu_plugin_register_vcpu_syscall_ret_cb")?,
                 on_exit: load_function(c"qemu_plugin_register_atexit_cb")?,
+                on_discontinuity: load_function(c"qemu_plugin_register_vcpu_discon_cb").ok(),
                 callbacks_get_data: current >= 7,
                 on_tb: load_function(c"qemu_plugin_register_vcpu_tb_exec_cb")?,
                 on_insn: load_function(c"qemu_plugin_register_vcpu_insn_exec_cb")?,
@@ -120,25 +139,26 @@ impl PluginApi {
         }
     }
 
-    /// Registers the callbacks of a whole system. `on_translation` has the signature of versions up to 6,
-    /// `on_translation_with_data` that of version 7. `on_exit` uses no argument.
+    /// Registers the callbacks of a whole system: `plain` or `with_data` as for `register_callbacks`.
     pub(crate) fn register_system_callbacks(
         &self,
         id: PluginId,
-        on_translation: *const c_void,
-        on_translation_with_data: *const c_void,
-        on_exit: *const c_void,
+        plain: &SystemPluginCallbacks,
+        with_data: &SystemPluginCallbacks,
     ) {
-        let on_translation = if self.callbacks_get_data {
-            on_translation_with_data
+        let callbacks = if self.callbacks_get_data {
+            with_data
         } else {
-            on_translation
+            plain
         };
         let data = std::ptr::null_mut();
         // SAFETY: `id` is that of this plugin, and callbacks have the signatures of this version.
         unsafe {
-            (self.on_translation)(id, on_translation, data);
-            (self.on_exit)(id, on_exit, data);
+            (self.on_translation)(id, callbacks.translation, data);
+            (self.on_exit)(id, callbacks.exit, data);
+            if let Some(register) = self.on_discontinuity {
+                register(id, INTERRUPTS_AND_EXCEPTIONS, callbacks.discontinuity, data);
+            }
         }
     }
 

@@ -225,6 +225,28 @@ mod tests {
     }
 
     #[test]
+    fn translation_runs_at_the_address_in_the_state() {
+        // nop; cli; je +0x10
+        let first = block_at(0x1ffc, &[1, 1, 2], &[0x90, 0xfa, 0x74, 0x10]);
+        let translation = Translation::new(first);
+        let high = 0xffff_ffff_8100_0000;
+        for start in [0x1ffc, high + 0xffc, 0x1ffc] {
+            let block = translation.block_at(start);
+            assert_eq!(
+                (block.start, block.last, block.next, block.target),
+                (start, start + 2, start + 4, start + 0x14)
+            );
+            assert_eq!(block.flag_changes, [(1, FlagChange::Clear)]);
+            let index = block.instruction_index_at(start + 1);
+            assert_eq!((block.instructions, index), (3, Some(1)));
+            assert!(std::ptr::eq(block, translation.latest_block()));
+            assert!(std::ptr::eq(block, translation.block_at(start)));
+        }
+        assert!(translation.block_at(high + 0xffc).is_kernel_half());
+        assert!(!translation.block_at(0x1ffc).is_kernel_half());
+    }
+
+    #[test]
     fn instructions_that_change_the_state_are_found() {
         assert!(block_at(0x1000, &[3], &[0x0f, 0x22, 0xd8]).writes_cr3);
         assert!(!block_at(0x1000, &[3], &[0x0f, 0x22, 0xe0]).writes_cr3);

@@ -2,16 +2,20 @@
 
 use std::arch::global_asm;
 use std::cell::UnsafeCell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use super::block::{SystemBlock, Translation};
-use super::cpu_state::{find_layout, SystemCpuState, STATE_AFTER_RESET, UNKNOWN_LAYOUT};
+use super::cpu_state::{
+    current_cpu_index, find_layout, SystemCpuState, STATE_AFTER_RESET, UNKNOWN_LAYOUT,
+};
 use super::processor::ProcessorRecorder;
 use super::processors::SharedByProcessors;
 use super::qemu_log;
 use crate::fatal_error::exit_with_error;
-use crate::interface::plugin_api::{OnExecution, PluginApi, PluginId, PluginTb};
+use crate::interface::plugin_api::{
+    OnExecution, PluginApi, PluginId, PluginTb, SystemPluginCallbacks,
+};
 use crate::shared::config::RecordingConfig;
 use crate::shared::recorder_link::RecorderLink;
 use crate::shared::shared_state::SharedClock;
@@ -35,6 +39,30 @@ impl SystemRecorder {
             Some(processor) => &mut *processor.get(),
             None => exit_with_error("a processor was added, and rtit cannot record it"),
         }
+    }
+
+    /// Returns the recorder of the processor with this state. `vcpu` may be another one if one thread runs all
+    /// processors: from 9.0 on, QEMU then passes the processor that has translated the code.
+    ///
+    /// # Safety
+    /// As for `processor`.
+    #[inline(always)]
+    unsafe fn processor_in_state(&self, vcpu: u32, cpu: SystemCpuState) -> &mut ProcessorRecorder {
+        let processor = self.processor(vcpu);
+        if processor.cpu() == cpu {
+            processor
+        } else {
+            self.find_processor(vcpu, cpu)
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn find_processor(&self, vcpu: u32, cpu: SystemCpuState) -> &mut ProcessorRecorder {
+        let count = self.processors.len() as u32;
+        let known = (0..count).find(|&number| self.processor(number).cpu() == cpu);
+        let number = known.or_else(|| current_cpu_index(count));
+        self.processor(number.unwrap_or(vcpu))
     }
 }
 
@@ -68,20 +96,27 @@ pub(crate) unsafe fn install_system_plugin(
         .collect();
     let processors = processors?;
     RECORDER = Box::into_raw(Box::new(SystemRecorder { api, processors }));
-    (*RECORDER).api.register_system_callbacks(
-        id,
-        on_translation as *const c_void,
-        on_translation_with_data as *const c_void,
-        on_exit as *const c_void,
-    );
+    let plain = SystemPluginCallbacks {
+        translation: on_translation as *const c_void,
+        discontinuity: on_discontinuity as *const c_void,
+        exit: on_exit as *const c_void,
+    };
+    let with_data = SystemPluginCallbacks {
+        translation: with_data::on_translation as *const c_void,
+        discontinuity: with_data::on_discontinuity as *const c_void,
+        exit: on_exit as *const c_void,
+    };
+    (*RECORDER)
+        .api
+        .register_system_callbacks(id, &plain, &with_data);
     Ok(())
 }
 
 extern "C" {
-    /// The block callback of generated code.
+    // The callbacks of generated code, which keeps the state of the processor at the address in rbp.
     fn rtit_qemu_system_block(vcpu: u32, translation: *mut c_void);
-    /// The block callback of code that a processor has translated before its first block.
     fn rtit_qemu_first_block(vcpu: u32, translation: *mut c_void);
+    fn rtit_qemu_last_instruction(vcpu: u32, unused: *mut c_void);
 }
 
 global_asm!(
@@ -97,10 +132,18 @@ global_asm!(
     "rtit_qemu_first_block:",
     "mov rdx, rbp",
     "jmp {}",
+    ".globl rtit_qemu_last_instruction",
+    ".hidden rtit_qemu_last_instruction",
+    ".type rtit_qemu_last_instruction, @function",
+    "rtit_qemu_last_instruction:",
+    "mov rdx, rbp",
+    "jmp {}",
     sym on_block,
     sym on_first_block,
+    sym on_last_instruction,
 );
 
+/// Runs where code starts that a processor has translated before its first block.
 extern "C" fn on_first_block(vcpu: u32, translation: *const Translation, state: *const u8) {
     // SAFETY: a leaked translation.
     let start = unsafe { (*translation).latest_block().start };
@@ -115,16 +158,16 @@ extern "C" fn on_block(vcpu: u32, translation: *const Translation, state: *const
     unsafe {
         let cpu = SystemCpuState::new(state);
         let block = (*translation).block_at_state(cpu);
-        (*RECORDER).processor(vcpu).follow_to_block(block, cpu);
+        (*RECORDER)
+            .processor_in_state(vcpu, cpu)
+            .follow_to_block(block, cpu);
     }
 }
 
-unsafe extern "C" fn on_last_instruction(vcpu: u32, _: *mut c_void) {
-    (*RECORDER).processor(vcpu).has_started_last = true;
-}
-
-extern "C" fn on_translation_with_data(tb: *mut PluginTb, _: *mut c_void) {
-    on_translation(0, tb);
+unsafe extern "C" fn on_last_instruction(vcpu: u32, _: *mut c_void, state: *const u8) {
+    (*RECORDER)
+        .processor_in_state(vcpu, SystemCpuState::new(state))
+        .has_started_last = true;
 }
 
 extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
@@ -152,14 +195,21 @@ extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
         let block = SystemBlock::new(start, &sizes, &code, state.user, state.code);
         if block.needs_last_callback && block.instructions > 0 {
             let last = api.instruction_at(tb, block.instructions as usize - 1);
-            api.call_before_instruction(last, on_last_instruction, ptr::null_mut());
+            api.call_before_instruction(last, rtit_qemu_last_instruction, ptr::null_mut());
         }
         let translation = Box::into_raw(Box::new(Translation::new(block)));
         api.call_when_block_starts(tb, callback, translation.cast());
     }
 }
 
-extern "C" fn on_exit(_id: PluginId, _: *mut c_void) {
+unsafe extern "C" fn on_discontinuity(_id: PluginId, vcpu: u32, _type: c_int, from: u64, to: u64) {
+    // QEMU also reports exceptions that only it handles, which change no address.
+    if from != to {
+        (*RECORDER).processor(vcpu).note_discontinuity(from);
+    }
+}
+
+extern "C" fn on_exit() {
     // SAFETY: outside of the threads of processors, QEMU has stopped all of them.
     unsafe {
         let recorder = &*RECORDER;
@@ -172,5 +222,24 @@ extern "C" fn on_exit(_id: PluginId, _: *mut c_void) {
                 }
             }
         }
+    }
+}
+
+/// The same callbacks with the signatures of version 7 of the plugin interface: data takes the place of the plugin's id.
+mod with_data {
+    use super::{c_int, c_void, PluginTb};
+
+    pub(super) extern "C" fn on_translation(tb: *mut PluginTb, _: *mut c_void) {
+        super::on_translation(0, tb);
+    }
+
+    pub(super) unsafe extern "C" fn on_discontinuity(
+        vcpu: u32,
+        kind: c_int,
+        from: u64,
+        to: u64,
+        _: *mut c_void,
+    ) {
+        super::on_discontinuity(0, vcpu, kind, from, to);
     }
 }

@@ -40,7 +40,7 @@ pub(super) const STATE_AFTER_RESET: ProcessorState = ProcessorState {
 };
 
 /// The address of the processor's state, which is current at the start of each block.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct SystemCpuState(*const u8);
 
 pub(super) const UNKNOWN_LAYOUT: &str =
@@ -161,14 +161,19 @@ impl SystemCpuState {
 /// Finds out where the fields of the state are, at the first block after a reset, which has this address. Returns
 /// whether a known layout has the address there.
 pub(super) fn find_layout(cpu: SystemCpuState, address: u64) -> bool {
-    if REGISTER_BYTES.load(Ordering::Relaxed) != 0 {
-        return true;
+    if REGISTER_BYTES.load(Ordering::Relaxed) == 0 {
+        let found = register_bytes_before(cpu, address);
+        REGISTER_BYTES.store(found.unwrap_or_default(), Ordering::Relaxed);
+        return found.is_some();
     }
-    let found = POSSIBLE_REGISTER_BYTES
+    true
+}
+
+/// Returns the size of the general registers if, in 16-bit code, this address is in the fields after them.
+fn register_bytes_before(cpu: SystemCpuState, address: u64) -> Option<usize> {
+    POSSIBLE_REGISTER_BYTES
         .into_iter()
-        .find(|&bytes| cpu.code_address_in_layout(bytes, CodeWidth::Bits16) == address);
-    REGISTER_BYTES.store(found.unwrap_or_default(), Ordering::Relaxed);
-    found.is_some()
+        .find(|&size| cpu.code_address_in_layout(size, CodeWidth::Bits16) == address)
 }
 
 /// Returns the address of QEMU's CPUState of the processor that this thread runs, or null.
@@ -180,6 +185,18 @@ pub(super) fn current_cpu() -> *mut c_void {
             return variable;
         }
         *variable.cast::<*mut c_void>()
+    }
+}
+
+/// Returns QEMU's index of the processor that this thread runs.
+pub(super) fn current_cpu_index(processors: u32) -> Option<u32> {
+    type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
+    let cpu = current_cpu();
+    // SAFETY: QEMU exports a function of this type.
+    unsafe {
+        let function = libc::dlsym(libc::RTLD_DEFAULT, c"qemu_get_cpu".as_ptr());
+        let function = std::mem::transmute::<*mut c_void, Option<GetCpu>>(function)?;
+        (0..processors).find(|&index| function(index as c_int) == cpu)
     }
 }
 
@@ -201,5 +218,26 @@ pub(super) fn read_guest_memory(address: u64, into: &mut [u8]) -> bool {
             into.len() as u64,
             false,
         ) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_found_by_the_address_of_the_first_block() {
+        // After reset, RIP is 0xfff0 and the base of CS is 0xffff0000.
+        let reset_vector = 0xffff_fff0;
+        for size in POSSIBLE_REGISTER_BYTES {
+            let mut state = vec![0_u64; 100];
+            state[(size + RIP) / 8] = 0xfff0;
+            state[(size + CS_BASE) / 8] = 0xffff_0000;
+            let cpu = SystemCpuState::new(state.as_ptr().cast());
+            assert_eq!(register_bytes_before(cpu, reset_vector), Some(size));
+        }
+        let other = vec![0_u64; 100];
+        let cpu = SystemCpuState::new(other.as_ptr().cast());
+        assert_eq!(register_bytes_before(cpu, reset_vector), None);
     }
 }

@@ -11,6 +11,9 @@
 //!   that address retired. If the end of the block could go there too, a callback at its last instruction decides.
 //! * A REP instruction is a block of its own for each iteration, and retires when the address after it is reached.
 //!
+//! From 10.2 on, QEMU also reports interrupts and exceptions to the plugin, with their addresses. If the log lacks one,
+//! the transition is unknown.
+//!
 //! The time is the number of retired instructions, as in user mode. Before changed code runs, tracing is disabled and
 //! enabled again at a later time. The change has a time in between, so that a decoder separates old from new code
 //! (`processors`).
@@ -108,6 +111,8 @@ pub(super) struct ProcessorRecorder {
     is_traced: bool,
     /// Whether the last instruction of that block has started, if the block needs the callback.
     pub(super) has_started_last: bool,
+    /// Addresses of interrupts and exceptions since the block has started, if QEMU reports them to plugins.
+    discontinuities: Vec<u64>,
     /// Whether the processor was in real mode since the kernel's entry.
     has_been_reset: bool,
     has_ended: bool,
@@ -158,6 +163,7 @@ impl ProcessorRecorder {
             block: None,
             is_traced: false,
             has_started_last: false,
+            discontinuities: Vec::new(),
             has_been_reset: false,
             has_ended: false,
             clock: 0,
@@ -253,6 +259,7 @@ impl ProcessorRecorder {
         }
         self.path.cut_run();
         self.block = None;
+        self.discontinuities.clear();
         self.has_been_reset = true;
         if self.number == 0 {
             let text =
@@ -458,6 +465,9 @@ impl ProcessorRecorder {
         }
         let mut last = Some(block);
         let events = self.log.take_events();
+        if !self.has_logged_discontinuities(&events) {
+            return self.lose_transition(block, next);
+        }
         for (index, event) in events.iter().enumerate() {
             let is_explained = match event {
                 LogEvent::Cr3(value) => self.write_cr3(&mut last, *value),
@@ -480,6 +490,25 @@ impl ProcessorRecorder {
             }
         }
         self.compare(self.cr3 == self.cpu.cr3());
+    }
+
+    /// Notes an interrupt or exception of the instruction at this address.
+    pub(super) fn note_discontinuity(&mut self, from: u64) {
+        if self.block.is_some() {
+            self.discontinuities.push(from);
+        }
+    }
+
+    /// Returns whether the log has all interrupts and exceptions that QEMU has reported to the plugin.
+    fn has_logged_discontinuities(&mut self, events: &[LogEvent]) -> bool {
+        let is_logged = |&from: &u64| {
+            events.iter().any(
+                |event| matches!(event, LogEvent::Interrupt(interrupt) if interrupt.ip == from),
+            )
+        };
+        let all = self.discontinuities.iter().all(is_logged);
+        self.discontinuities.clear();
+        all
     }
 
     /// Counts a comparison of the log with the state of the processor.
