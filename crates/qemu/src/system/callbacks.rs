@@ -47,22 +47,22 @@ impl SystemRecorder {
     /// # Safety
     /// As for `processor`.
     #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // see `processors`
     unsafe fn processor_in_state(&self, vcpu: u32, cpu: SystemCpuState) -> &mut ProcessorRecorder {
         let processor = self.processor(vcpu);
         if processor.cpu() == cpu {
             processor
         } else {
-            self.find_processor(vcpu, cpu)
+            self.processor(self.find_processor(cpu).unwrap_or(vcpu))
         }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn find_processor(&self, vcpu: u32, cpu: SystemCpuState) -> &mut ProcessorRecorder {
+    unsafe fn find_processor(&self, cpu: SystemCpuState) -> Option<u32> {
         let count = self.processors.len() as u32;
         let known = (0..count).find(|&number| self.processor(number).cpu() == cpu);
-        let number = known.or_else(|| current_cpu_index(count));
-        self.processor(number.unwrap_or(vcpu))
+        known.or_else(|| current_cpu_index(count))
     }
 }
 

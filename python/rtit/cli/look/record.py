@@ -309,7 +309,7 @@ def _add_backend_options(parser: CommandParser) -> None:
 
 
 def _add_rare_options(parser: CommandParser) -> None:
-    group = parser.add_argument_group("Whole systems (QEMU 7.2; see docs/howto/boot.md)")
+    group = parser.add_argument_group("Whole systems (QEMU 7.2 or later; see docs/howto/boot.md)")
     options.add_flag_option(
         group,
         "--system",
