@@ -272,6 +272,20 @@ def test_missing_emulator_is_named_with_its_package(tmp_path: Path) -> None:
     assert "is not installed (Debian and Ubuntu: qemu-system-x86)" in found.stderr
 
 
+def test_emulator_before_the_oldest_version_is_refused(tmp_path: Path) -> None:
+    qemu = tmp_path / QEMU
+    qemu.write_text("#!/bin/sh\necho QEMU emulator version 6.2.0 (Debian 1:6.2)\n")
+    qemu.chmod(0o755)
+    found = subprocess.run(
+        [*RTIT, "record", "--system", "--", qemu], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 125
+    assert found.stderr == (
+        f"rtit record: {qemu} is version 6.2.0, but rtit records whole systems only with QEMU 7.2 "
+        "and later\n"
+    )
+
+
 def test_missing_kernel_is_named_with_its_package(tmp_path: Path) -> None:
     found = subprocess.run(
         [*RTIT, "record", "--system", "--kernel", "bzImage"],

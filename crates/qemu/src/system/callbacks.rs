@@ -4,6 +4,7 @@ use std::arch::global_asm;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::block::{SystemBlock, Translation};
 use super::cpu_state::{
@@ -25,44 +26,56 @@ static mut RECORDER: *mut SystemRecorder = ptr::null_mut();
 
 struct SystemRecorder {
     api: PluginApi,
-    /// By index of QEMU's vCPU. One thread at a time runs a processor, and only that thread uses its recorder.
-    processors: Vec<UnsafeCell<ProcessorRecorder>>,
+    /// By index of QEMU's vCPU.
+    processors: Vec<RecordedProcessor>,
+}
+
+struct RecordedProcessor {
+    /// The address of the processor's state; null before its first block.
+    state: AtomicPtr<u8>,
+    /// One thread at a time runs a processor, and only that thread uses its recorder.
+    recorder: UnsafeCell<ProcessorRecorder>,
 }
 
 impl SystemRecorder {
     /// # Safety
     /// The calling thread runs this processor, or QEMU has stopped all of them.
     #[inline(always)]
-    #[allow(clippy::mut_from_ref)] // see `processors`
+    #[allow(clippy::mut_from_ref)] // see `recorder`
     unsafe fn processor(&self, vcpu: u32) -> &mut ProcessorRecorder {
         match self.processors.get(vcpu as usize) {
-            Some(processor) => &mut *processor.get(),
+            Some(processor) => &mut *processor.recorder.get(),
             None => exit_with_error("a processor was added, and rtit cannot record it"),
         }
     }
 
-    /// Returns the recorder of the processor with this state. `vcpu` may be another one if one thread runs all
-    /// processors: from 9.0 on, QEMU then passes the processor that has translated the code.
+    /// Returns the recorder of the processor with this state. `vcpu` may be another one: if one thread runs all
+    /// processors, later versions of QEMU pass the processor that has translated the code.
     ///
     /// # Safety
     /// As for `processor`.
     #[inline(always)]
-    #[allow(clippy::mut_from_ref)] // see `processors`
-    unsafe fn processor_in_state(&self, vcpu: u32, cpu: SystemCpuState) -> &mut ProcessorRecorder {
-        let processor = self.processor(vcpu);
-        if processor.cpu() == cpu {
-            processor
-        } else {
-            self.processor(self.find_processor(cpu).unwrap_or(vcpu))
+    #[allow(clippy::mut_from_ref)] // see `recorder`
+    unsafe fn processor_in_state(&self, vcpu: u32, state: *const u8) -> &mut ProcessorRecorder {
+        let has_state =
+            |processor: &RecordedProcessor| ptr::eq(processor.state.load(Ordering::Relaxed), state);
+        match self.processors.get(vcpu as usize) {
+            Some(processor) if has_state(processor) => &mut *processor.recorder.get(),
+            _ => {
+                let known = self.processors.iter().position(has_state);
+                self.processor(known.map_or_else(|| self.assign_state(vcpu, state), |at| at as u32))
+            }
         }
     }
 
+    /// Assigns a state to the processor that this thread runs, and returns its index.
     #[cold]
-    #[inline(never)]
-    unsafe fn find_processor(&self, cpu: SystemCpuState) -> Option<u32> {
-        let count = self.processors.len() as u32;
-        let known = (0..count).find(|&number| self.processor(number).cpu() == cpu);
-        known.or_else(|| current_cpu_index(count))
+    fn assign_state(&self, vcpu: u32, state: *const u8) -> u32 {
+        let index = current_cpu_index(self.processors.len() as u32).unwrap_or(vcpu);
+        if let Some(processor) = self.processors.get(index as usize) {
+            processor.state.store(state.cast_mut(), Ordering::Relaxed);
+        }
+        index
     }
 }
 
@@ -91,7 +104,10 @@ pub(crate) unsafe fn install_system_plugin(
         .map(|(number, log)| {
             let mut processor = ProcessorRecorder::new(&config, number, shared, log)?;
             processor.announce();
-            Ok(UnsafeCell::new(processor))
+            Ok(RecordedProcessor {
+                state: AtomicPtr::default(),
+                recorder: UnsafeCell::new(processor),
+            })
         })
         .collect();
     let processors = processors?;
@@ -159,15 +175,13 @@ extern "C" fn on_block(vcpu: u32, translation: *const Translation, state: *const
         let cpu = SystemCpuState::new(state);
         let block = (*translation).block_at_state(cpu);
         (*RECORDER)
-            .processor_in_state(vcpu, cpu)
+            .processor_in_state(vcpu, state)
             .follow_to_block(block, cpu);
     }
 }
 
 unsafe extern "C" fn on_last_instruction(vcpu: u32, _: *mut c_void, state: *const u8) {
-    (*RECORDER)
-        .processor_in_state(vcpu, SystemCpuState::new(state))
-        .has_started_last = true;
+    (*RECORDER).processor_in_state(vcpu, state).has_started_last = true;
 }
 
 extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {

@@ -20,7 +20,7 @@ const HFLAGS: usize = 48;
 const CS_BASE: usize = 88;
 const CR3: usize = 320;
 
-/// Bytes of 16 general registers (QEMU 7.2 to 10.0), and of 32, with those of APX (QEMU 11.1).
+/// Bytes of 16 general registers, and of 32, with those of APX (QEMU 11.1).
 const POSSIBLE_REGISTER_BYTES: [usize; 2] = [16 * 8, 32 * 8];
 /// 0 before the first block.
 static REGISTER_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -40,12 +40,12 @@ pub(super) const STATE_AFTER_RESET: ProcessorState = ProcessorState {
 };
 
 /// The address of the processor's state, which is current at the start of each block.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) struct SystemCpuState(*const u8);
 
 pub(super) const UNKNOWN_LAYOUT: &str =
-    "rtit does not know where this version of QEMU keeps the state of the \
-     processor (QEMU 7.2, 10.0 and 11.1 work)";
+    "it is unknown where this version of QEMU keeps the state of a processor \
+     (tested: QEMU 7.2, 8.2, 10.0, 10.2 and 11.1)";
 
 // SAFETY: an address. What is there is read as volatile.
 unsafe impl Send for SystemCpuState {}
