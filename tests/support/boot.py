@@ -98,6 +98,6 @@ def write_initrd(path: Path, script: str, files: Mapping[str, bytes] | None = No
     add("bin/busybox", stat.S_IFREG | 0o755, BUSYBOX.read_bytes())
     add("init", stat.S_IFREG | 0o755, init.encode())
     for name, contents in (files or {}).items():
-        add(name, stat.S_IFREG | 0o644, contents)
+        add(name, stat.S_IFREG | 0o755, contents)
     add("TRAILER!!!", 0)
     path.write_bytes(archive)

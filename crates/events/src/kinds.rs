@@ -65,6 +65,9 @@ kinds! { MessageKind {
     Traced = 43,
     Counts = 44,
     Module = 45,
+    Mapping = 46,
+    NewProcess = 47,
+    ThreadName = 48,
 }}
 
 /// Bits of a record's flags. Each name begins with the kind of the record.

@@ -37,7 +37,8 @@ class Images:
     Most options are those of `Files`. `kernel` are the kernel's files if kernel code was
     traced, else None: records about kernel code are then ignored. `guests` are those of virtual
     machines by the pid of their process; 0: of all other machines. `size` is that of the recording
-    in bytes, `reserved` the memory that its AUX index uses.
+    in bytes, `reserved` the memory that its AUX index uses. `has_all_code`: the recording has all
+    code of processes, and files have only its names.
 
     Call `mmap`, `exec`, `fork` and `text_poke` in order of time, then `finish`, then `image(tid)`.
     After `finish`, the kernel's image is that of process `KERNEL_PID`, a guest kernel's that of
@@ -57,6 +58,7 @@ class Images:
         debuginfod: Debuginfod | None = None,
         kernel: KernelFiles | None = None,
         guests: Table[int, KernelFiles] | None = None,
+        has_all_code: bool = False,
         size: int = 0,
         reserved: int = 0,
     ) -> None:
@@ -77,6 +79,7 @@ class Images:
         self._unknown_since: dict[tuple[int, int], int] = {}
         """(id of the image, start of such a mapping) -> time of the mapping."""
         self.budget = MemoryBudget(size, reserved)
+        self._has_all_code = has_all_code
         self._dropped: set[int] = set()
         """Processes without known code, because the budget was used up."""
         self.kernel: Kernel | None = None
@@ -203,6 +206,12 @@ class Images:
             memory += limits.file + limits.size_of_name(path) - getsizeof(path)
         if not self._reserve_or_drop_code(memory, time, pid):
             return
+        if self._has_all_code:
+            if has_file(path):
+                self.files.request(path, build_id)
+            for part in parts:
+                process.mappings.add(part)
+            return
         if has_file(path):
             for part in parts:
                 problem = self._map_file(process, part)
@@ -264,6 +273,11 @@ class Images:
         earlier = self._processes.get(pid)
         limits = self.budget.limits
         memory = limits.inherited_mapping * parent.mappings.current_mapping_count
+        if self._has_all_code:
+            if self._reserve_or_drop_code(limits.image + memory, time, pid):
+                child = self._image_of_process(pid)
+                child.mappings.replace_by_copy_of(parent.mappings, time)
+            return
         if earlier is None:
             memory += limits.image + limits.inherited_code_change * parent.native.changes
         else:
@@ -348,7 +362,8 @@ class Images:
 
     def _remove_all_code(self, time: int, pid: int) -> None:
         process = self._image_of_process(pid)
-        process.native.clear(time)
+        if not self._has_all_code:
+            process.native.clear(time)
         process.mappings.clear(time)
 
     def _image_of_process(self, pid: int) -> Image:

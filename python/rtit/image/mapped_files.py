@@ -11,6 +11,7 @@ vDSO of this process as a file.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import weakref
@@ -253,6 +254,11 @@ class Files:
         if (offset, size) not in file.codes:
             file.codes[offset, size] = self._read_code_within_limits(path, file, offset, size)
         return file.codes[offset, size]
+
+    def request(self, path: str, build_id: bytes | None = None) -> None:
+        """Look for a recorded file, for `requested_files`."""
+        with contextlib.suppress(UnusableFile):
+            self._usable_file(path, build_id)
 
     def symbols(self, path: str, build_id: bytes | None = None) -> FileSymbols | None:
         """Return the functions of a recorded file and its debug file, or those of `set_symbols`.

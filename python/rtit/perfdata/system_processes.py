@@ -1,6 +1,7 @@
 """The pseudo processes of a recording of a whole system, one for each page table.
 
-Their TEXT_POKE records have the code that programs executed with this page table.
+Their TEXT_POKE records have the code that programs executed with this page table, and their MMAP2
+records the files that this code is from.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ def process_of_page_table(page: int) -> int:
     return _FIRST + page
 
 
+def page_of_process(pid: int) -> int | None:
+    """Return the page of the page table of a pseudo process; None for other pids."""
+    return pid - _FIRST if _FIRST <= pid < 2 * _FIRST else None
+
+
 def cr3_of_process(pid: int) -> int | None:
     """Return the CR3 value of a pseudo process, without its low 12 bits; None for other pids."""
-    return (pid - _FIRST) << _PAGE_BITS if _FIRST <= pid < 2 * _FIRST else None
+    page = page_of_process(pid)
+    return page << _PAGE_BITS if page is not None else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rtit.image import KERNEL_START, Images, machine_of_kernel_mapping
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc
+from rtit.perfdata.system_processes import cr3_of_process
 
 if TYPE_CHECKING:
     from rtit.image.kernel.kernel import Kernel
@@ -37,6 +38,9 @@ def apply_mapping_record(
             images.set_thread(record.pid, record.tid)
     elif isinstance(record, perf.Fork):
         images.fork(time, record.pid, record.ppid, record.tid, record.ptid)
+    elif isinstance(record, perf.Exit):
+        if cr3_of_process(record.pid) is not None:
+            images.exec(time, record.pid)
     elif isinstance(record, perf.TextPoke):
         sample_id = record.sample_id
         if record.address >= KERNEL_START:

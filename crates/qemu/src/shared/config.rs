@@ -43,6 +43,36 @@ pub(crate) struct ModuleLayout {
     pub(crate) names: u64,
 }
 
+/// What the mappings of programs are read with: addresses of functions as linked, and offsets in structures.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProgramLayout {
+    pub(crate) map: u64,
+    pub(crate) wake_new_task: u64,
+    pub(crate) set_name: u64,
+    pub(crate) task_memory: u64,
+    pub(crate) page_table: u64,
+    /// In vm_area_struct.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) file_page: u64,
+    pub(crate) flags: u64,
+    pub(crate) file: u64,
+    pub(crate) memory: u64,
+    /// In struct file, and in its inode.
+    pub(crate) file_mount: u64,
+    pub(crate) file_dentry: u64,
+    pub(crate) file_inode: u64,
+    pub(crate) file_size: u64,
+    /// In struct dentry.
+    pub(crate) parent: u64,
+    pub(crate) name: u64,
+    /// In struct mount, and in the struct vfsmount there.
+    pub(crate) mount: u64,
+    pub(crate) mount_parent: u64,
+    pub(crate) mount_point: u64,
+    pub(crate) mount_root: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct RecordingConfig {
     pub(crate) folder: PathBuf,
@@ -64,6 +94,7 @@ pub(crate) struct RecordingConfig {
     /// Of a whole system, if the recorder knows its kernel.
     pub(crate) kernel: Option<KernelLayout>,
     pub(crate) modules: Option<ModuleLayout>,
+    pub(crate) programs: Option<ProgramLayout>,
 }
 
 impl RecordingConfig {
@@ -91,6 +122,7 @@ impl RecordingConfig {
             ring_blocks: AUTO,
             kernel: None,
             modules: None,
+            programs: None,
         };
         for line in text.lines() {
             let (name, value) = line
@@ -164,6 +196,7 @@ impl RecordingConfig {
             "stop" => self.window.set_edge(true, value)?,
             "kernel" => self.kernel = Some(parse_kernel_layout(value)?),
             "modules" => self.modules = Some(parse_module_layout(value)?),
+            "programs" => self.programs = Some(parse_program_layout(value)?),
             _ => self
                 .settings
                 .set_by_name(name, value)
@@ -204,6 +237,38 @@ fn parse_module_layout(text: &str) -> Result<ModuleLayout, String> {
             names,
         }),
         _ => Err(format!("settings: modules has six numbers, not {text}")),
+    }
+}
+
+/// Parses the fields of `ProgramLayout` in order, with blanks between them.
+fn parse_program_layout(text: &str) -> Result<ProgramLayout, String> {
+    match parse_numbers("programs", text)?[..] {
+        [map, wake_new_task, set_name, task_memory, page_table, start, end, file_page, flags, file, memory, file_mount, file_dentry, file_inode, file_size, parent, name, mount, mount_parent, mount_point, mount_root] => {
+            Ok(ProgramLayout {
+                map,
+                wake_new_task,
+                set_name,
+                task_memory,
+                page_table,
+                start,
+                end,
+                file_page,
+                flags,
+                file,
+                memory,
+                file_mount,
+                file_dentry,
+                file_inode,
+                file_size,
+                parent,
+                name,
+                mount,
+                mount_parent,
+                mount_point,
+                mount_root,
+            })
+        }
+        _ => Err(format!("settings: programs has 21 numbers, not {text}")),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rtit_unit::CodeWidth;
@@ -46,6 +46,8 @@ pub(super) struct SystemBlock {
     pub(super) orders_processors: bool,
     /// Address space and version of its code at the last check.
     pub(super) checked: AtomicU64,
+    /// A `KernelFunction` that starts here, once the code was checked.
+    pub(super) kernel_function: AtomicU8,
 }
 
 impl Deref for SystemBlock {
@@ -108,6 +110,7 @@ impl SystemBlock {
             flag_changes,
             orders_processors: has_pause || block.has_atomic_instruction(),
             checked: AtomicU64::new(u64::MAX),
+            kernel_function: AtomicU8::new(0),
             block,
         }
     }

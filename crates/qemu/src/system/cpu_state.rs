@@ -11,6 +11,7 @@ use rtit_unit::{CodeWidth, ProcessorState};
 
 use super::qemu_log::LoggedInterrupt;
 
+const RDX: usize = 2 * 8;
 const RSI: usize = 6 * 8;
 const RDI: usize = 7 * 8;
 /// Fields after the general registers.
@@ -80,6 +81,11 @@ impl SystemCpuState {
     fn hflags(self) -> u32 {
         // SAFETY: a field of that type.
         unsafe { self.read_after_registers(HFLAGS) }
+    }
+
+    pub(super) fn rdx(self) -> u64 {
+        // SAFETY: a field of that type.
+        unsafe { self.read(RDX) }
     }
 
     pub(super) fn rsi(self) -> u64 {

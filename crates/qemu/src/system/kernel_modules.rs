@@ -14,7 +14,7 @@ const FUNCTION: u8 = 2;
 const PAGE: u64 = 4096;
 
 /// Fills a buffer from an address; false if a part of it is not mapped.
-type ReadMemory<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
+pub(super) type ReadMemory<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
 
 /// Returns the name of the module at `module`, a line, and its functions, a line for each: address, size (both in
 /// hexadecimal), type as in kallsyms, and name. None if they cannot be read.
@@ -56,7 +56,7 @@ pub(super) fn read_module(
 }
 
 /// Reads a string up to its NUL, page by page: the page after it may not be mapped.
-fn read_string(mut address: u64, read: ReadMemory<'_>) -> Option<Vec<u8>> {
+pub(super) fn read_string(mut address: u64, read: ReadMemory<'_>) -> Option<Vec<u8>> {
     let mut found = Vec::new();
     while found.len() < MAX_NAME {
         let room = (PAGE - address % PAGE).min(64) as usize;

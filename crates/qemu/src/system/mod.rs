@@ -17,7 +17,7 @@
 //! `processors` has what several processors share. QEMU runs them in threads of their own, or all in one thread.
 //!
 //! `code_spaces` holds the code that the reader of the recording has, for each address space. `kernel_modules` reads
-//! the symbols of a module from the kernel's memory.
+//! the symbols of a module from the kernel's memory, and `program_mappings` the files that programs map.
 
 mod block;
 mod callbacks;
@@ -26,6 +26,7 @@ mod cpu_state;
 mod kernel_modules;
 mod processor;
 mod processors;
+mod program_mappings;
 pub(crate) mod qemu_log;
 
 pub(crate) use callbacks::install_system_plugin;

@@ -26,17 +26,18 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-use rtit_events::{EventKind, MessageKind};
+use rtit_events::{flag, EventKind, MessageKind};
 use rtit_unit::{settings::ctl, CodeWidth, EventReport, ProcessorState, Settings, TraceUnit};
 
 use super::block::{FlagChange, SystemBlock, KERNEL_START};
 use super::code_spaces::CodeReport;
 use super::cpu_state::{read_guest_memory, SystemCpuState};
-use super::kernel_modules::read_module;
+use super::kernel_modules::{read_module, read_string};
 use super::processors::{CodeSpaces, SharedByProcessors};
+use super::program_mappings::ProgramReader;
 use super::qemu_log::{LogEvent, LoggedInterrupt, ProcessorLog};
 use crate::fatal_error::exit_with_error;
-use crate::shared::config::{KernelLayout, ModuleLayout, RecordingConfig};
+use crate::shared::config::{KernelLayout, ModuleLayout, ProgramLayout, RecordingConfig};
 use crate::shared::recorder_link::{new_message, Message};
 use crate::thread::executed_path::ExecutedPath;
 use crate::thread::translation_block::BlockExit;
@@ -61,6 +62,16 @@ const PAGE_BITS: u32 = 12;
 const KERNEL_ALIGNMENT: u64 = 1 << 21;
 /// Bytes of a thread's name.
 const COMM: usize = 16;
+
+/// Functions of the kernel at whose start the recorder reads something, as `SystemBlock::kernel_function`.
+mod kernel_function {
+    pub(super) const NONE: u8 = 0;
+    pub(super) const SWITCH: u8 = 1;
+    pub(super) const MODULE_INIT: u8 = 2;
+    pub(super) const MAP: u8 = 3;
+    pub(super) const WAKE_NEW_TASK: u8 = 4;
+    pub(super) const SET_NAME: u8 = 5;
+}
 
 /// The part of execution that filters let through, by the state of the processor.
 #[derive(Clone, Copy)]
@@ -129,6 +140,7 @@ pub(super) struct ProcessorRecorder {
     switched_to: u64,
     layout: Option<KernelLayout>,
     modules: Option<ModuleLayout>,
+    programs: Option<ProgramLayout>,
     kernel_version: Arc<AtomicU32>,
     /// Name and version of the current space of the lower half.
     low_space: (u64, Arc<AtomicU32>),
@@ -176,6 +188,7 @@ impl ProcessorRecorder {
             switched_to: 0,
             layout: config.kernel,
             modules: config.modules,
+            programs: config.programs.filter(|_| has(ctl::USER)),
             kernel_version: shared.version_of_space(KERNEL_SPACE),
             low_space: (KERNEL_SPACE, Arc::default()),
             totals: Totals::default(),
@@ -289,10 +302,11 @@ impl ProcessorRecorder {
             self.follow_change();
             self.check_code(next);
         }
-        if next.start == self.shared.switch_address.load(Ordering::Relaxed) {
-            self.switch_task();
-        } else if next.start == self.shared.module_init_address.load(Ordering::Relaxed) {
-            self.report_module();
+        match next.kernel_function.load(Ordering::Relaxed) {
+            kernel_function::NONE => {}
+            kernel_function::SWITCH => self.switch_task(),
+            kernel_function::MODULE_INIT => self.report_module(),
+            function => self.report_program(function),
         }
         if self.clock >= self.next_check {
             self.send_pending();
@@ -677,8 +691,12 @@ impl ProcessorRecorder {
         let shared = self.shared;
         let mut spaces = shared.lock_spaces();
         self.follow_locked_change(&spaces);
-        if name == KERNEL_SPACE && shared.switch_address.load(Ordering::Relaxed) == 0 {
-            self.locate_kernel(next.start);
+        if name == KERNEL_SPACE {
+            if shared.kernel_text.load(Ordering::Relaxed) == 0 {
+                self.locate_kernel(next.start);
+            }
+            let function = self.kernel_function_at(next.start);
+            next.kernel_function.store(function, Ordering::Relaxed);
         }
         let space = spaces.entry(name).or_default();
         for report in space.check_code(next.start, &next.code) {
@@ -706,17 +724,39 @@ impl ProcessorRecorder {
             return;
         };
         let moved = first.wrapping_sub(layout.text) & !(KERNEL_ALIGNMENT - 1);
-        let switch_address = layout.switch_to.wrapping_add(moved);
-        let order = Ordering::Relaxed;
-        self.shared.switch_address.store(switch_address, order);
-        if let Some(modules) = self.modules {
-            let address = modules.init.wrapping_add(moved);
-            self.shared.module_init_address.store(address, order);
-        }
+        let text = layout.text.wrapping_add(moved);
+        self.shared.kernel_text.store(text, Ordering::Relaxed);
         let mut message = self.new_message(EventKind::Mmap);
         message.clock = 0;
-        message.ip = layout.text.wrapping_add(moved);
+        message.ip = text;
         self.shared.link.send_message(message, &[]);
+    }
+
+    /// Returns which function of `kernel_function` starts at an address.
+    fn kernel_function_at(&self, address: u64) -> u8 {
+        let (text, Some(layout)) = (self.shared.kernel_text.load(Ordering::Relaxed), self.layout)
+        else {
+            return kernel_function::NONE;
+        };
+        let linked = address.wrapping_sub(text).wrapping_add(layout.text);
+        let programs = self.programs;
+        let functions = [
+            (kernel_function::SWITCH, Some(layout.switch_to)),
+            (
+                kernel_function::MODULE_INIT,
+                self.modules.map(|all| all.init),
+            ),
+            (kernel_function::MAP, programs.map(|all| all.map)),
+            (
+                kernel_function::WAKE_NEW_TASK,
+                programs.map(|all| all.wake_new_task),
+            ),
+            (kernel_function::SET_NAME, programs.map(|all| all.set_name)),
+        ];
+        let found = functions
+            .into_iter()
+            .find(|(_, start)| *start == Some(linked));
+        found.map_or(kernel_function::NONE, |(function, _)| function)
     }
 
     /// Reports the thread that the kernel switches to: the second argument of `__switch_to`, a task_struct.
@@ -740,6 +780,80 @@ impl ProcessorRecorder {
             let end = name.iter().position(|&byte| byte == 0).unwrap_or(COMM);
             self.send_message(EventKind::Comm, pid, tid, &name[..end]);
         }
+    }
+
+    /// Reports what a function of the kernel does with a program: it maps a file, creates a process, or begins.
+    #[cold]
+    #[inline(never)]
+    fn report_program(&mut self, function: u8) {
+        let (Some(task), Some(layout)) = (self.layout, self.programs) else {
+            return;
+        };
+        let reader = ProgramReader {
+            layout: &layout,
+            direct_map: &self.shared.direct_map,
+            cr3: self.cpu.cr3(),
+            read: &read_guest_memory,
+        };
+        let argument = self.cpu.rdi();
+        let read_ids = || {
+            let id = |offset| {
+                let mut bytes = [0; 4];
+                read_guest_memory(argument.wrapping_add(offset), &mut bytes)
+                    .then(|| u64::from(u32::from_le_bytes(bytes)))
+            };
+            Some((id(task.task_tgid)?, id(task.task_pid)?))
+        };
+        match function {
+            kernel_function::MAP => {
+                let Some(mapping) = reader.read_mapping(argument) else {
+                    return;
+                };
+                let mut message = self.new_message(MessageKind::Mapping);
+                message.ip = mapping.start;
+                message.target = page_table(mapping.page_table);
+                message.extra = mapping.end;
+                let blob = mapping.file.map_or_else(Vec::new, |file| {
+                    let initial = u8::from(file.is_initial);
+                    let numbers = format!("{} {} {initial} ", file.offset, file.size);
+                    [numbers.into_bytes(), file.path].concat()
+                });
+                self.shared.link.send_message(message, &blob);
+            }
+            kernel_function::WAKE_NEW_TASK => {
+                let Some(((pid, tid), table)) = read_ids().zip(reader.page_table_of_task(argument))
+                else {
+                    return;
+                };
+                if pid != tid {
+                    return;
+                }
+                let mut message = self.new_message(MessageKind::NewProcess);
+                message.ip = page_table(table);
+                message.target = pid;
+                self.shared.link.send_message(message, &[]);
+            }
+            _ => {
+                let Some(((pid, tid), name)) =
+                    read_ids().zip(read_string(self.cpu.rsi(), &read_guest_memory))
+                else {
+                    return;
+                };
+                let is_exec = self.cpu.rdx() & 1 != 0;
+                let mut message = self.new_message(MessageKind::ThreadName);
+                message.flags = if is_exec { flag::COMM_BY_EXEC } else { 0 };
+                message.ip = page_table(self.cpu.cr3());
+                message.target = pid;
+                message.extra = tid;
+                let size = name.len().min(COMM - 1);
+                self.shared.link.send_message(message, &name[..size]);
+                if !is_exec {
+                    return;
+                }
+            }
+        }
+        // From here on, the trace has a later time.
+        self.restart_trace(self.clock + SWITCH_MARGIN);
     }
 
     /// Reports the module that the kernel initializes: the argument of `do_init_module`, a struct module.

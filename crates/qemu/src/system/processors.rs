@@ -14,6 +14,7 @@ use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::code_spaces::CodeSpace;
+use super::program_mappings::DirectMap;
 use crate::shared::recorder_link::RecorderLink;
 use crate::shared::shared_state::SharedClock;
 
@@ -39,10 +40,9 @@ pub(super) struct SharedByProcessors {
     clocks: Vec<PublishedClock>,
     /// Whether the first processor has reached the kernel's entry.
     pub(super) has_kernel_started: AtomicBool,
-    /// The address of `__switch_to`; 0 while it is unknown.
-    pub(super) switch_address: AtomicU64,
-    /// The address of `do_init_module`; 0 while it is unknown.
-    pub(super) module_init_address: AtomicU64,
+    /// The address of the kernel's `_text`; 0 while it is unknown.
+    pub(super) kernel_text: AtomicU64,
+    pub(super) direct_map: DirectMap,
     /// The time after the last change of code. A change also needs the lock of `spaces`.
     change_time: AtomicU64,
     spaces: Mutex<CodeSpaces>,
@@ -59,8 +59,8 @@ impl SharedByProcessors {
             shared_clock,
             clocks: (0..processors).map(|_| PublishedClock::default()).collect(),
             has_kernel_started: AtomicBool::new(false),
-            switch_address: AtomicU64::new(0),
-            module_init_address: AtomicU64::new(0),
+            kernel_text: AtomicU64::new(0),
+            direct_map: DirectMap::default(),
             change_time: AtomicU64::new(0),
             spaces: Mutex::default(),
         }

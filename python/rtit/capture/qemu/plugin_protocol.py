@@ -31,6 +31,14 @@ class PluginMessage(IntEnum):
     program, has executed `target` instructions in this one."""
     MODULE = 45
     """A kernel initializes a module: lines with its name, then its functions."""
+    MAPPING = 46
+    """The kernel maps executable memory from `ip` up to `extra` in the page table of page `target`;
+    with a file's `OFFSET SIZE INITIAL PATH`. INITIAL is 1 in the initial file system."""
+    NEW_PROCESS = 47
+    """The running thread has created process `target`, whose page table is in page `ip`."""
+    THREAD_NAME = 48
+    """Thread `extra` of process `target` has a new name; COMM_BY_EXEC: it begins a program, with
+    the page table in page `ip`."""
 
 
 if TYPE_CHECKING:

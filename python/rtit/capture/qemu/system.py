@@ -8,6 +8,7 @@ traced from their first 32-bit code after that.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -104,6 +105,9 @@ class LinuxKernel:
     """Addresses of _text and __switch_to, and offsets of pid, tgid and comm in task_struct."""
     module_layout: tuple[int, ...] | None
     """Address of do_init_module, and offsets of `_MODULE_FIELDS`; None if they are unknown."""
+    program_layout: tuple[int, ...] | None
+    """Addresses of `_PROGRAM_FUNCTIONS`, and offsets of `_PROGRAM_FIELDS`; None if they are
+    unknown."""
 
     @property
     def settings(self) -> str:
@@ -111,6 +115,8 @@ class LinuxKernel:
         lines = [f"kernel={' '.join(map(str, self.layout))}\n"]
         if self.module_layout is not None:
             lines.append(f"modules={' '.join(map(str, self.module_layout))}\n")
+        if self.program_layout is not None:
+            lines.append(f"programs={' '.join(map(str, self.program_layout))}\n")
         return "".join(lines)
 
 
@@ -122,35 +128,69 @@ _MODULE_FIELDS = [
     ("mod_kallsyms", "num_symtab"),
     ("mod_kallsyms", "strtab"),
 ]
+_PROGRAM_FUNCTIONS = ("perf_event_mmap", "wake_up_new_task", "__set_task_comm")
+_PROGRAM_FIELDS = [
+    [("task_struct", "mm")],
+    [("mm_struct", "pgd")],
+    [("vm_area_struct", "vm_start")],
+    [("vm_area_struct", "vm_end")],
+    [("vm_area_struct", "vm_pgoff")],
+    [("vm_area_struct", "vm_flags")],
+    [("vm_area_struct", "vm_file")],
+    [("vm_area_struct", "vm_mm")],
+    [("file", "f_path"), ("path", "mnt")],
+    [("file", "f_path"), ("path", "dentry")],
+    [("file", "f_inode")],
+    [("inode", "i_size")],
+    [("dentry", "d_parent")],
+    [("dentry", "d_name"), ("qstr", "name")],
+    [("mount", "mnt")],
+    [("mount", "mnt_parent")],
+    [("mount", "mnt_mountpoint")],
+    [("vfsmount", "mnt_root")],
+]
+"""Fields, each with the structures that it is in. The plugin needs them in this order."""
 _NO_SYMBOLS = (
     "the kernel's symbols are unknown, so functions have no names, and all threads count as one: "
     "rtit reads them from a bzImage after -kernel that has BTF"
 )
 
 
+def _file_of_option(request: RecordRequest, option: str) -> Path | None:
+    """Return the path that an option of QEMU names."""
+    words = list(request.argv)
+    if option not in words[:-1]:
+        return None
+    return Path(request.cwd or ".") / words[words.index(option) + 1]
+
+
 def _read_kernel(request: RecordRequest) -> LinuxKernel | None:
     """Return the kernel of QEMU's option -kernel; None if its symbols cannot be read."""
-    words = list(request.argv)
-    if "-kernel" not in words[:-1]:
+    path = _file_of_option(request, "-kernel")
+    if path is None:
         return None
-    path = Path(request.cwd or ".") / words[words.index("-kernel") + 1]
     try:
         image = BootImage(path)
         symbols = image.symbols()
     except ImageError:
         return None
     addresses = {name: address for address, _, name in symbols}
-    offsets = image.field_offsets([*_TASK_FIELDS, *_MODULE_FIELDS])
+    program_fields = [field for path in _PROGRAM_FIELDS for field in path]
+    offsets = image.field_offsets([*_TASK_FIELDS, *_MODULE_FIELDS, *program_fields])
     try:
         layout = [addresses[name] for name in ("_text", "__switch_to")]
         layout += [offsets[field] for field in _TASK_FIELDS]
     except KeyError:
         return None
-    try:
+    modules = programs = None
+    with contextlib.suppress(KeyError):
         modules = (addresses["do_init_module"], *(offsets[field] for field in _MODULE_FIELDS))
-    except KeyError:
-        return LinuxKernel(symbols, tuple(layout), None)
-    return LinuxKernel(symbols, tuple(layout), modules)
+    with contextlib.suppress(KeyError):
+        programs = (
+            *(addresses[name] for name in _PROGRAM_FUNCTIONS),
+            *(sum(offsets[field] for field in path) for path in _PROGRAM_FIELDS),
+        )
+    return LinuxKernel(symbols, tuple(layout), modules, programs)
 
 
 def find_system_qemu(request: RecordRequest) -> QemuInstallation:
@@ -246,7 +286,14 @@ def start_system(request: RecordRequest, installation: QemuInstallation) -> Qemu
                 system="whole machine",
             )
             symbols = kernel.symbols if kernel is not None else ()
-            sink = SystemRecordingSink(writer, request.truth, plan.size_limits, plan.time, symbols)
+            sink = SystemRecordingSink(
+                writer,
+                request.truth,
+                plan.size_limits,
+                plan.time,
+                symbols,
+                _file_of_option(request, "-initrd"),
+            )
             if kernel is None:
                 sink.totals.warnings.append(_NO_SYMBOLS)
             session = QemuSession(plan, sink, qemu)

@@ -6,12 +6,14 @@ that of a pseudo process (`rtit.perfdata.system_processes`).
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rtit.capture.events import EVENT_RECORD, EventFlag, EventKind
+from rtit.capture.qemu.guest_programs import GuestPrograms
 from rtit.capture.qemu.plugin_protocol import PluginMessage
 from rtit.capture.qemu.sink import PluginSink
 from rtit.capture.request import SizeLimits
@@ -59,8 +61,10 @@ class SystemRecordingSink(PluginSink):
         size_limits: SizeLimits | None = None,
         model: TimeModel | None = None,
         symbols: Sequence[Symbol] = (),
+        initrd: Path | None = None,
     ) -> None:
         super().__init__(writer, truth, size_limits, model)
+        self._programs = GuestPrograms(writer, initrd)
         self._processors: list[_Processor] = []
         self._symbols = symbols
         self._module_symbols = 0
@@ -117,6 +121,17 @@ class SystemRecordingSink(PluginSink):
             if not flags & EventFlag.PACKETS_CONTINUE:
                 self._write_module(processor.module.decode(errors="replace"), tsc)
                 processor.module.clear()
+        elif kind == PluginMessage.MAPPING and not self.is_full:
+            thread, file = self._processors[cpu].task, os.fsdecode(bytes(blob))
+            self._programs.add_mapping(tsc, thread, target, ip, extra, file)
+        elif kind == PluginMessage.NEW_PROCESS and not self.is_full:
+            self._programs.start_process(tsc, target, ip, self._processors[cpu].task)
+        elif kind == PluginMessage.THREAD_NAME and not self.is_full:
+            is_exec = bool(flags & EventFlag.COMM_BY_EXEC)
+            name = bytes(blob).decode(errors="replace")
+            self._set_name((target, extra), tsc, name, is_exec=is_exec)
+            if is_exec:
+                self._programs.begin_program(tsc, target, ip)
         elif kind == EventKind.COMM:
             name = bytes(blob).decode(errors="replace") if extra else _IDLE_TASK
             self._switch_task(cpu, (target, extra), tsc, name)
@@ -185,14 +200,19 @@ class SystemRecordingSink(PluginSink):
     def _switch_task(self, cpu: int, task: tuple[int, int], tsc: int, name: str) -> None:
         if self.is_full:
             return
-        pid, tid = task
-        if self._names.get(tid) != name:
-            self._names[tid] = name
-            self._writer.comm(pid, tid, tsc, name)
+        self._set_name(task, tsc, name)
         processor = self._processors[cpu]
         if task != processor.task:
             self._writer.switch(cpu, tsc, processor.task, task)
             processor.task = task
+
+    def _set_name(
+        self, task: tuple[int, int], tsc: int, name: str, *, is_exec: bool = False
+    ) -> None:
+        pid, tid = task
+        if is_exec or self._names.get(tid) != name:
+            self._names[tid] = name
+            self._writer.comm(pid, tid, tsc, name, by_exec=is_exec)
 
     def write_snapshot(self) -> int:
         """Write a snapshot, if the recording takes snapshots; return its bytes of PT."""
@@ -203,4 +223,7 @@ class SystemRecordingSink(PluginSink):
         has_ended = self.all_threads_ended
         if not has_ended and self.has_begun:
             self.totals.warnings.append("QEMU was killed: the last instructions are missing")
+        self._programs.write_files()
+        if self._programs.problem is not None:
+            self.totals.warnings.append(self._programs.problem)
         self._close_files(is_truth_complete=has_ended)

@@ -53,8 +53,6 @@ class BootImage:
             return {}
 
     def _decompress_kernel(self) -> bytes:
-        from rtit._core import unlz4, unzstd
-
         try:
             image = Path(self._path).read_bytes()
         except OSError as error:
@@ -63,23 +61,7 @@ class BootImage:
             raise ImageError("not a Linux boot image (bzImage)", source=self._path)
         offset, size = struct.unpack_from("<II", image, _PAYLOAD_OFFSET)
         start = (image[_SETUP_SECTORS] + 1) * _SECTOR + offset
-        data = image[start : start + size]
-        kernel = b""
-        try:
-            if data[:4] == bytes.fromhex("02214c18"):
-                kernel = unlz4(data, _MAX_SIZE)
-            elif data[:4] == bytes.fromhex("28b52ffd"):
-                found = bytearray()
-                unzstd(iter([data]), found.extend, _MAX_SIZE)
-                kernel = bytes(found)
-            elif data[:2] == b"\x1f\x8b":
-                kernel = zlib.decompressobj(31).decompress(data, _MAX_SIZE)
-            elif data[:6] == b"\xfd7zXZ\0" or data[:3] == b"\x5d\0\0":
-                kernel = lzma.LZMADecompressor().decompress(data, _MAX_SIZE)
-            elif data[:3] == b"BZh":
-                kernel = bz2.BZ2Decompressor().decompress(data, _MAX_SIZE)
-        except (ValueError, OSError, zlib.error, lzma.LZMAError) as error:
-            raise ImageError(f"cannot be decompressed: {error}", source=self._path) from error
+        kernel = decompress(image[start : start + size], self._path)
         if kernel[:4] != b"\x7fELF":
             raise ImageError("its kernel has an unknown compression", source=self._path)
         return kernel
@@ -97,6 +79,31 @@ class BootImage:
             names[row[0] : names.find(b"\0", row[0])].decode(): elf[row[4] : row[4] + row[5]]
             for row in rows
         }
+
+
+def decompress(data: bytes, source: str) -> bytes:
+    """Return the content of data that is compressed in a way that the kernel knows, else b"".
+
+    Raises ImageError, which names `source`, if the data is damaged or the content too large.
+    """
+    from rtit._core import unlz4, unzstd
+
+    try:
+        if data[:4] == bytes.fromhex("02214c18"):
+            return unlz4(data, _MAX_SIZE)
+        if data[:4] == bytes.fromhex("28b52ffd"):
+            found = bytearray()
+            unzstd(iter([data]), found.extend, _MAX_SIZE)
+            return bytes(found)
+        if data[:2] == b"\x1f\x8b":
+            return zlib.decompressobj(31).decompress(data, _MAX_SIZE)
+        if data[:6] == b"\xfd7zXZ\0" or data[:3] == b"\x5d\0\0":
+            return lzma.LZMADecompressor().decompress(data, _MAX_SIZE)
+        if data[:3] == b"BZh":
+            return bz2.BZ2Decompressor().decompress(data, _MAX_SIZE)
+    except (ValueError, OSError, zlib.error, lzma.LZMAError) as error:
+        raise ImageError(f"cannot be decompressed: {error}", source=source) from error
+    return b""
 
 
 def _read_kallsyms_tables(rodata: memoryview) -> list[Symbol]:

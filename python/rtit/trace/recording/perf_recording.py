@@ -18,6 +18,7 @@ from rtit.errors import PerfDataError, RtitError, UnsupportedError
 from rtit.image import Image, Images, KernelFiles, Problem, guest_kernel_pid, guest_path
 from rtit.image.jit_files import find_jit_files
 from rtit.image.kernel.kernel_files import kallsyms_path
+from rtit.image.mapped_files import PAGE, PackedFiles
 from rtit.image.memory_budget import LIMITS
 from rtit.image.perf_maps import (
     FACT,
@@ -26,6 +27,7 @@ from rtit.image.perf_maps import (
     find_stamped_map,
     parse_stamps,
 )
+from rtit.image.program_files import ProgramFiles, program_files_path
 from rtit.perfdata import AuxBuffer, AuxChunk, PerfData
 from rtit.perfdata.attr import AttrFlag
 from rtit.perfdata.system_processes import cr3_of_process
@@ -162,9 +164,13 @@ class PerfRecording:
     def _images_and_threads(self) -> tuple[Images, ThreadTable]:
         event, options, pack = self.data.intel_pt, self.options, self._pack
         kernel = None
+        is_system = "system" in self.data.facts
+        packed: PackedFiles | None = pack.files if pack is not None else None
+        if is_system and packed is None:
+            packed = self._find_program_files()
         if event is not None and not event.attr.flags & AttrFlag.EXCLUDE_KERNEL:
             kernel = options.kernel.with_recorded_copies(self.data.folder)
-            if "system" in self.data.facts and (kallsyms := self._find_kallsyms()) is not None:
+            if is_system and (kallsyms := self._find_kallsyms()) is not None:
                 kernel = kernel.with_fallback(
                     KernelFiles(kallsyms=kallsyms, owner=self._remote_side_files)
                 )
@@ -175,11 +181,12 @@ class PerfRecording:
             path_map=options.path_map,
             build_ids=self._build_ids(),
             recorded=self.data.modified,
-            packed=pack.files if pack is not None else None,
+            packed=packed,
             build_id_cache=options.build_id_cache,
             debuginfod=options.debuginfod,
             kernel=kernel,
             guests=self._guest_kernels() if kernel is not None else None,
+            has_all_code=is_system,
         )
         if pack is not None and options.jit is None:
             for problem in pack.jit_problems:
@@ -206,6 +213,15 @@ class PerfRecording:
             return self._remote_side_files.copy_kallsyms()
         path = kallsyms_path(os.fspath(self.data.path))
         return path if Path(path).is_file() else None
+
+    def _find_program_files(self) -> PackedFiles:
+        """Return the program files of a recorded system."""
+        path: str | None = program_files_path(os.fspath(self.data.path))
+        if self._remote_side_files is not None:
+            path = self._remote_side_files.copy_program_files()
+        if path is None or not Path(path).is_file():
+            return {}
+        return ProgramFiles(path).files
 
     def _build_ids(self) -> dict[str, bytes]:
         guest_build_ids = {
@@ -237,8 +253,15 @@ class PerfRecording:
         """Add the address spaces of a recorded system, which CR3 selects."""
         for pid in images.pids:
             cr3 = cr3_of_process(pid)
-            if cr3 is not None:
-                self._spaces[cr3] = images.image(pid)
+            if cr3 is None:
+                continue
+            image = images.image(pid)
+            # With page table isolation, a process has two page tables, one after the other. It runs
+            # with the second one, and maps files with the first one.
+            if not [*image.mappings] and cr3 & PAGE and images.find_image(pid - 1) is not None:
+                image.mappings = images.image(pid - 1).mappings
+            images.set_image(space_pid(len(self._spaces)), image)
+            self._spaces[cr3] = image
 
     def _jit_files(self) -> dict[str, str]:
         folders = self.options.jit

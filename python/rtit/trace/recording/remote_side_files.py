@@ -14,6 +14,7 @@ from pathlib import Path
 from rtit.errors import PerfDataError
 from rtit.image.jit_files import DUMP_NAME, MAP_NAME
 from rtit.image.kernel.kernel_files import kallsyms_path
+from rtit.image.program_files import program_files_path
 from rtit.remote_files import RemoteFile, display_name
 
 _MAX_SIZE = 1 << 30
@@ -36,6 +37,13 @@ class RemoteSideFiles:
         Raises PerfDataError if the copy would be too large.
         """
         return self._copy_file(kallsyms_path(self._recording.file_name))
+
+    def copy_program_files(self) -> str | None:
+        """Return the path of a copy of the program files of a recorded system, if there are any.
+
+        Raises PerfDataError if the copy would be too large.
+        """
+        return self._copy_file(program_files_path(self._recording.file_name))
 
     def copy_jit_files(self) -> dict[str, str]:
         """Return path of the copy -> URL of each jitdump file and perf map. By http there are none.
