@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from programs.build import build
 from rtit.image import KERNEL_START
 from rtit.trace import Trace
 from rtit.trace.tables.call_tree import CallKind, CallTree, RootKind
@@ -27,6 +28,7 @@ SCRIPT = """
 busybox mount -t proc proc /proc
 busybox cat /proc/version
 busybox echo l > /proc/sysrq-trigger
+/bin/forks_and_execs
 """
 
 
@@ -58,7 +60,8 @@ def boot(tmp_path_factory: pytest.TempPathFactory) -> Boot:
     """A boot in which the kernel prints its initcalls and a stack."""
     folder = tmp_path_factory.mktemp("boot")
     kernel, initrd, data = find_kernel(), folder / "initrd", folder / "boot.data"
-    write_initrd(initrd, SCRIPT)
+    program = build("forks_and_execs").read_bytes()
+    write_initrd(initrd, SCRIPT, {"bin/forks_and_execs": program})
     append = f"{APPEND.replace('quiet ', '')} initcall_debug ignore_loglevel sysrq_always_enabled"
     machine = ("--kernel", str(kernel), "--initrd", str(initrd), "--append", append)
     found = subprocess.run(
@@ -196,6 +199,44 @@ def test_system_call_of_a_program_has_the_functions_of_the_kernel(boot: Boot) ->
         in_kernel = [row for row in path if int(tree.entry[row]) >= KERNEL_START]
         names = [tree.functions[tree.function[row]] for row in in_kernel]
         assert names[-2:] == ["do_syscall_64", "entry_SYSCALL_64"]
+
+
+def test_functions_of_programs_have_names_after_fork_and_exec(boot: Boot) -> None:
+    """The program's source has these calls."""
+    tree = boot.tree
+    with Trace(boot.data) as trace:
+        parent, child = (
+            process.pid for process in trace.processes if process.name == "forks_and_execs"
+        )
+    found = Counter[tuple[int, str, str]]()
+    for function in ("work", "say", "run_again", "run_second_time"):
+        for row in rows_of(tree, function):
+            caller = tree.functions[tree.function[tree.parent[row]]]
+            found[int(tree.tid[row]), caller, function] += int(tree.calls[row])
+    assert found == {
+        (parent, "main", "work"): 1,
+        (parent, "work", "say"): 3,
+        (child, "main", "run_again"): 1,
+        (child, "run_again", "say"): 1,
+        (child, "main", "run_second_time"): 1,
+        (child, "run_second_time", "say"): 1,
+    }
+
+
+def test_system_call_is_below_the_functions_of_a_program(boot: Boot) -> None:
+    tree = boot.tree
+    writes = Counter[tuple[str, ...]]()
+    for row in rows_of(tree, "ksys_write"):
+        names = [tree.functions[tree.function[each]] for each in path_of(tree, row)]
+        if "say" in names:
+            # The C library has several names for its function.
+            above = names[names.index("entry_SYSCALL_64") + 2 : names.index("main") + 1]
+            writes[tuple(above)] += int(tree.calls[row])
+    assert writes == {
+        ("say", "work", "main"): 3,
+        ("say", "run_again", "main"): 1,
+        ("say", "run_second_time", "main"): 1,
+    }
 
 
 def test_tree_of_one_task_has_its_functions_only(boot: Boot) -> None:

@@ -14,19 +14,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from programs.build import build
 from rtit.trace import Selection, Trace
 from rtit.views.verify import verify_threads
 from support.boot import APPEND, QEMU, find_kernel, write_initrd
 from support.recordings import RTIT
 
 LOAD_ADDRESS = 0x100_0000
+LATEST = 1 << 60
+"""A time after the end of all recordings."""
 PSB = b"\x02\x82" * 8
 
 SCRIPT = """
 busybox mount -t proc proc /proc
 busybox echo of 1 | busybox sed s/of/line/
 busybox head -n 1000 /proc/kallsyms
+/bin/forks_and_execs
 """
+PROGRAM_OUTPUT = "work\nwork\nwork\nchild\nsecond\n"
 
 TWO_PROCESSORS_SCRIPT = """
 busybox mount -t proc proc /proc
@@ -79,9 +84,10 @@ def record_boot(
     script: str = SCRIPT,
     qemu_options: Sequence[str] = (),
 ) -> Boot:
-    """Record a boot to power off."""
+    """Record a boot to power off, in which `script` runs."""
     kernel, initrd = find_kernel(), folder / "initrd"
-    write_initrd(initrd, script)
+    program = build("forks_and_execs").read_bytes()
+    write_initrd(initrd, script, {"bin/forks_and_execs": program})
     boot = Boot(folder / "boot.data", folder / "boot.truth", "")
     files = ("-o", str(boot.data), "--truth", str(boot.truth))
     machine = ("--kernel", str(kernel), "--initrd", str(initrd), "--append", append)
@@ -123,6 +129,23 @@ def test_threads_of_a_boot_have_names(boot: Boot) -> None:
         names = {process.pid: process.name for process in trace.processes}
         assert names[0] == "swapper"
         assert {"kthreadd", "busybox"} <= set(names.values())
+
+
+def test_addresses_of_a_program_have_the_names_of_its_file(boot: Boot) -> None:
+    assert PROGRAM_OUTPUT in boot.output
+    symbols = subprocess.run(
+        ["nm", build("forks_and_execs")], capture_output=True, text=True, check=True
+    )
+    rows = [line.split() for line in symbols.stdout.splitlines()]
+    addresses = {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
+    with Trace(boot.data) as trace:
+        pids = [process.pid for process in trace.processes if process.name == "forks_and_execs"]
+        assert len(pids) == 2
+        for pid in pids:
+            for function in ("main", "say", "execv"):
+                found = trace.symbols.lookup(pid, LATEST, addresses[function] + 1)
+                assert (found.name, found.offset) == (function, 1)
+                assert found.module == "/bin/forks_and_execs"
 
 
 @pytest.mark.slow

@@ -118,6 +118,12 @@ PROGRAMS = {
 }
 UNLISTED = {
     "environment": Program("environment.c", "", instructions=1000),
+    "forks_and_execs": Program(
+        "forks_and_execs.c",
+        "work\nwork\nwork\nchild\nsecond\n",
+        flags=("-static",),
+        instructions=50_000,
+    ),
     "int80": Program("int80.c", "pids 3\n", instructions=200),
     "hangs_up": Program("hangs_up.c", "hung up\n", 3, instructions=100),
     "regions": Program("regions.c", "sum 936\n", instructions=3000),

@@ -77,6 +77,21 @@ def build_module(folder: Path, name: str, source: str) -> bytes:
     return (module / f"{name}.ko").read_bytes()
 
 
+def archive_of_folder(folder: Path) -> bytes:
+    """Return a cpio archive of a folder, by the program `cpio`; skip the test without it."""
+    if shutil.which("cpio") is None:
+        pytest.skip("cpio is not installed")
+    names = [str(each.relative_to(folder)) for each in sorted(folder.rglob("*"))]
+    made = subprocess.run(
+        ["cpio", "-o", "-H", "newc", "--quiet"],
+        cwd=folder,
+        input="\n".join([".", *names]).encode(),
+        capture_output=True,
+        check=True,
+    )
+    return made.stdout
+
+
 def write_initrd(path: Path, script: str, files: Mapping[str, bytes] | None = None) -> None:
     """Write an initial file system with busybox that runs `script` and powers off.
 
@@ -97,6 +112,9 @@ def write_initrd(path: Path, script: str, files: Mapping[str, bytes] | None = No
     add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
     add("bin/busybox", stat.S_IFREG | 0o755, BUSYBOX.read_bytes())
     add("init", stat.S_IFREG | 0o755, init.encode())
+    folders = {str(folder) for name in files or () for folder in Path(name).parents}
+    for folder in sorted(folders - {".", "bin", "dev", "proc"}):
+        add(folder, stat.S_IFDIR | 0o755)
     for name, contents in (files or {}).items():
         add(name, stat.S_IFREG | 0o755, contents)
     add("TRAILER!!!", 0)

@@ -904,7 +904,8 @@ impl<L: CallLog> CallSink<L> {
         };
         let stacks = &mut process.stacks;
         let names = &mut stacks.code.names;
-        if names.may_names_change_by(time) && names.advance_to_time(time) {
+        // Also if nothing changes: the names of the next task start at the time of these.
+        if names.advance_to_time(time) {
             stacks.code.facts.clear();
             stacks.forget_code();
             self.transitions.clear();
