@@ -5,19 +5,19 @@
 
 static volatile int calls;
 
-__attribute__((noinline)) static void say(const char *text)
+__attribute__((noipa)) static void say(const char *text)
 {
     calls += write(1, text, strlen(text)) > 0;
 }
 
-__attribute__((noinline)) static void work(int count)
+__attribute__((noipa)) static void work(int count)
 {
     for (int at = 0; at < count; at++)
         say("work\n");
     calls++;
 }
 
-__attribute__((noinline)) static void run_again(char *program)
+__attribute__((noipa)) static void run_again(char *program)
 {
     char *arguments[] = {program, "again", 0};
     say("child\n");
@@ -25,7 +25,7 @@ __attribute__((noinline)) static void run_again(char *program)
     calls++;
 }
 
-__attribute__((noinline)) static void run_second_time(void)
+__attribute__((noipa)) static void run_second_time(void)
 {
     say("second\n");
     calls++;

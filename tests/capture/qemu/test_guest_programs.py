@@ -111,6 +111,15 @@ def test_other_file_with_the_same_path_gives_no_names(
         assert (found.name, found.module) == ("", "/bin/run")
 
 
+def test_file_on_another_mount_is_found_in_a_given_folder(
+    recording: Recording, tmp_path: Path
+) -> None:
+    recording.map_program(1000, is_initial=False)
+    recording.close().close()
+    with Trace(recording.path, symfs=tmp_path / "root") as trace:
+        assert recording.name_of_main(trace, PARENT, 2000) == "main"
+
+
 def test_file_without_build_id_that_is_also_on_another_mount_is_left_out(tmp_path: Path) -> None:
     recording = Recording(tmp_path, "none")
     recording.map_program(1000)
