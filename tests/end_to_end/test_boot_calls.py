@@ -223,6 +223,17 @@ def test_functions_of_programs_have_names_after_fork_and_exec(boot: Boot) -> Non
     }
 
 
+def test_child_of_the_shell_has_the_file_of_the_shell_until_exec(boot: Boot) -> None:
+    """Debian's busybox has no symbols."""
+    tree = boot.tree
+    with Trace(boot.data) as trace:
+        pids = [process.pid for process in trace.processes if process.name == "forks_and_execs"]
+    in_program = np.isin(tree.tid, pids) & (tree.entry < KERNEL_START)
+    names = {tree.functions[function] for function in tree.function[in_program]}
+    assert [name for name in names if name.startswith("0x")] == []
+    assert any(name.startswith("busybox+0x") for name in names)
+
+
 def test_system_call_is_below_the_functions_of_a_program(boot: Boot) -> None:
     tree = boot.tree
     writes = Counter[tuple[str, ...]]()

@@ -58,9 +58,9 @@ class Recording:
         )
         self.programs = GuestPrograms(self.writer, folder / "initrd")
 
-    def map_program(self, time: int, *, is_initial: bool = True, growth: int = 0) -> None:
+    def map_program(self, time: int, *, is_initial: bool = True) -> None:
         """Map the program in the parent."""
-        file = f"{self.offset} {len(self.content) + growth} {int(is_initial)} /bin/run"
+        file = f"{self.offset} {int(is_initial)} /bin/run"
         self.programs.add_mapping(time, THREAD, PAGE, self.start, self.start + SIZE, file)
 
     def close(self) -> Trace:
@@ -101,11 +101,8 @@ def test_new_process_inherits_mappings_until_exec(recording: Recording) -> None:
         assert recording.name_of_main(trace, PARENT, 3500) == "main"
 
 
-@pytest.mark.parametrize(("is_initial", "growth"), [(False, 0), (True, 1)])
-def test_other_file_with_the_same_path_gives_no_names(
-    recording: Recording, is_initial: bool, growth: int
-) -> None:
-    recording.map_program(1000, is_initial=is_initial, growth=growth)
+def test_file_of_another_mount_with_the_same_path_gives_no_names(recording: Recording) -> None:
+    recording.map_program(1000, is_initial=False)
     with recording.close() as trace:
         found = trace.symbols.lookup(PARENT, 2000, recording.addresses["main"])
         assert (found.name, found.module) == ("", "/bin/run")
@@ -120,13 +117,29 @@ def test_file_on_another_mount_is_found_in_a_given_folder(
         assert recording.name_of_main(trace, PARENT, 2000) == "main"
 
 
-def test_file_without_build_id_that_is_also_on_another_mount_is_left_out(tmp_path: Path) -> None:
-    recording = Recording(tmp_path, "none")
+@pytest.mark.parametrize("page", [PAGE, PAGE + 1], ids=["own", "isolated"])
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_file_has_names_unless_other_code_ran(
+    recording: Recording, page: int, is_changed: bool
+) -> None:
     recording.map_program(1000)
-    recording.map_program(2000, is_initial=False)
+    code = bytearray(recording.content[recording.offset :][:16])
+    code[-1] ^= is_changed
+    recording.programs.check_code(page, recording.start, bytes(code))
     with recording.close() as trace:
-        found = trace.symbols.lookup(PARENT, 1500, recording.addresses["main"])
-        assert (found.name, found.module) == ("", "/bin/run")
+        found = trace.symbols.lookup(PARENT, 2000, recording.addresses["main"])
+        assert (found.name, found.module) == ("" if is_changed else "main", "/bin/run")
+
+
+@pytest.mark.parametrize("is_initial", [False, True])
+def test_code_is_that_which_ran_whatever_is_mapped(recording: Recording, is_initial: bool) -> None:
+    pid, code = process_of_page_table(PAGE), b"\x90" * 8
+    recording.writer.text_poke(pid, pid, 0, recording.start, code)
+    recording.map_program(1000, is_initial=is_initial)
+    recording.programs.begin_program(2000, PARENT, PAGE)
+    with recording.close() as trace:
+        for time in (500, 1500, 2500):
+            assert trace.images.image(pid).read(recording.start, 8, time=time) == code
 
 
 def test_pack_has_the_program_files(recording: Recording, tmp_path: Path) -> None:

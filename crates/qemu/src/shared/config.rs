@@ -58,11 +58,9 @@ pub(crate) struct ProgramLayout {
     pub(crate) flags: u64,
     pub(crate) file: u64,
     pub(crate) memory: u64,
-    /// In struct file, and in its inode.
+    /// In struct file.
     pub(crate) file_mount: u64,
     pub(crate) file_dentry: u64,
-    pub(crate) file_inode: u64,
-    pub(crate) file_size: u64,
     /// In struct dentry.
     pub(crate) parent: u64,
     pub(crate) name: u64,
@@ -242,34 +240,34 @@ fn parse_module_layout(text: &str) -> Result<ModuleLayout, String> {
 
 /// Parses the fields of `ProgramLayout` in order, with blanks between them.
 fn parse_program_layout(text: &str) -> Result<ProgramLayout, String> {
-    match parse_numbers("programs", text)?[..] {
-        [map, wake_new_task, set_name, task_memory, page_table, start, end, file_page, flags, file, memory, file_mount, file_dentry, file_inode, file_size, parent, name, mount, mount_parent, mount_point, mount_root] => {
-            Ok(ProgramLayout {
-                map,
-                wake_new_task,
-                set_name,
-                task_memory,
-                page_table,
-                start,
-                end,
-                file_page,
-                flags,
-                file,
-                memory,
-                file_mount,
-                file_dentry,
-                file_inode,
-                file_size,
-                parent,
-                name,
-                mount,
-                mount_parent,
-                mount_point,
-                mount_root,
-            })
-        }
-        _ => Err(format!("settings: programs has 21 numbers, not {text}")),
-    }
+    let numbers = parse_numbers("programs", text)?;
+    let numbers = <[u64; 19]>::try_from(numbers);
+    let numbers = numbers.map_err(|_| format!("settings: programs has 19 numbers, not {text}"))?;
+    let [map, wake_new_task, set_name, task_memory, page_table, rest @ ..] = numbers;
+    let [start, end, file_page, flags, file, memory, rest @ ..] = rest;
+    let [file_mount, file_dentry, parent, name, rest @ ..] = rest;
+    let [mount, mount_parent, mount_point, mount_root] = rest;
+    Ok(ProgramLayout {
+        map,
+        wake_new_task,
+        set_name,
+        task_memory,
+        page_table,
+        start,
+        end,
+        file_page,
+        flags,
+        file,
+        memory,
+        file_mount,
+        file_dentry,
+        parent,
+        name,
+        mount,
+        mount_parent,
+        mount_point,
+        mount_root,
+    })
 }
 
 fn parse_numbers(name: &str, text: &str) -> Result<Vec<u64>, String> {

@@ -815,7 +815,7 @@ impl ProcessorRecorder {
                 message.extra = mapping.end;
                 let blob = mapping.file.map_or_else(Vec::new, |file| {
                     let initial = u8::from(file.is_initial);
-                    let numbers = format!("{} {} {initial} ", file.offset, file.size);
+                    let numbers = format!("{} {initial} ", file.offset);
                     [numbers.into_bytes(), file.path].concat()
                 });
                 self.shared.link.send_message(message, &blob);

@@ -30,7 +30,6 @@ pub(super) struct MappedFile {
     pub(super) path: Vec<u8>,
     /// The file offset of the start.
     pub(super) offset: u64,
-    pub(super) size: u64,
     /// Whether it is in the initial file system (initramfs): the one that no other is mounted on.
     pub(super) is_initial: bool,
 }
@@ -109,7 +108,6 @@ impl ProgramReader<'_> {
         let layout = self.layout;
         let mut dentry = self.field(file, layout.file_dentry)?;
         let mut mount = self.field(file, layout.file_mount)?;
-        let size = self.field(self.field(file, layout.file_inode)?, layout.file_size)?;
         let mut names = Vec::new();
         let mut is_initial = true;
         for _ in 0..MAX_DEPTH {
@@ -131,7 +129,6 @@ impl ProgramReader<'_> {
                 return Some(MappedFile {
                     path: names.join(&b'/'),
                     offset,
-                    size,
                     is_initial,
                 });
             }
@@ -162,8 +159,6 @@ mod tests {
             memory: 0x28,
             file_mount: 0,
             file_dentry: 8,
-            file_inode: 0x10,
-            file_size: 0x18,
             parent: 0,
             name: 8,
             mount: 0x20,
@@ -186,8 +181,7 @@ mod tests {
             0x100,
             &[0x40_1000, 0x40_3000, 1, 5, BASE + 0x200, BASE + 0x300],
         );
-        write(0x200, &[BASE + 0x620, BASE + 0x460, BASE + 0x280]);
-        write(0x280, &[0, 0, 0, 12345]);
+        write(0x200, &[BASE + 0x620, BASE + 0x460]);
         write(0x300, &[0, 0, 0, BASE + CR3]);
         write(0x380, &[0, 0, BASE + 0x300]);
         // Dentries: the root, "mnt" in it, the root of the second mount, "run" in it.
@@ -203,7 +197,7 @@ mod tests {
         write(0x5a0, &[0, 0, root]);
         write(0x600, &[BASE + 0x580, BASE + 0x420]);
         write(0x620, &[0, 0, BASE + 0x440]);
-        write(0x700, &[BASE + 0x5a0, BASE + 0x420, BASE + 0x280]);
+        write(0x700, &[BASE + 0x5a0, BASE + 0x420]);
         memory
     }
 
@@ -228,7 +222,6 @@ mod tests {
         let file = |path: &[u8], is_initial| MappedFile {
             path: path.to_vec(),
             offset: 0x1000,
-            size: 12345,
             is_initial,
         };
         let found = read_in_program(&memory, BASE + 0x100, CR3);

@@ -46,7 +46,8 @@ class GuestPrograms:
         self._initrd = initrd
         self._initial_files: dict[str, memoryview] | None = None
         self._files: dict[Key, memoryview] = {}
-        self._paths_on_other_mounts: set[str] = set()
+        self._changed_files: set[Key] = set()
+        """Files whose code differs from that which ran."""
         self._mappings: dict[int, list[_Mapping]] = {}
         """By page of the page table."""
         self._pages: dict[int, int] = {}
@@ -85,12 +86,8 @@ class GuestPrograms:
         """
         new = _Mapping(start, end, start, _ANONYMOUS, None)
         if file:
-            offset, size, is_initial, path = file.split(" ", 3)
-            build_id = None
-            if int(is_initial):
-                build_id = self._add_initial_file(path, int(size))
-            else:
-                self._paths_on_other_mounts.add(path)
+            offset, is_initial, path = file.split(" ", 2)
+            build_id = self._add_initial_file(path) if int(is_initial) else None
             new = _Mapping(start, end, int(offset), path, build_id)
         mappings = self._mappings.setdefault(page, [])
         mappings[:] = [each for each in mappings if each.start < start or end < each.end]
@@ -103,12 +100,22 @@ class GuestPrograms:
             self._pages[pid] = page
             self._write_mapping(time, pid, tid, new)
 
+    def check_code(self, page: int, address: int, code: bytes) -> None:
+        """Compare code that runs with the file that it is from: the guest can change the file."""
+        # With page table isolation, programs run with the page table after that of their mappings.
+        found = self._mappings.get(page) or self._mappings.get(page - (page & 1), [])
+        for each in found:
+            key = file_key(each.path, each.build_id)
+            if each.start <= address < each.end and key in self._files:
+                at = address - each.start + each.offset
+                expected = self._files[key][at : at + min(len(code), each.end - address)]
+                if expected != code[: len(expected)]:
+                    self._changed_files.add(key)
+
     def write_files(self) -> None:
-        """Write the files that were mapped. Raises RecordError."""
+        """Write the files that were mapped, and whose code ran. Raises RecordError."""
         files = {
-            (path, build_id): content
-            for (path, build_id), content in self._files.items()
-            if build_id or path not in self._paths_on_other_mounts
+            key: content for key, content in self._files.items() if key not in self._changed_files
         }
         if not files:
             return
@@ -118,8 +125,8 @@ class GuestPrograms:
         except OSError as error:
             raise RecordError(f"cannot write {path}: {error.strerror}") from error
 
-    def _add_initial_file(self, path: str, size: int) -> bytes | None:
-        """Return the build id of a file of the initial file system; None if it has changed."""
+    def _add_initial_file(self, path: str) -> bytes | None:
+        """Return the build id of a file of the initial file system, if it has one."""
         if self._initial_files is None:
             self._initial_files = {}
             if self._initrd is not None:
@@ -128,7 +135,7 @@ class GuestPrograms:
                 except ImageError as error:
                     self.problem = f"functions of programs have no names: {error}"
         content = self._initial_files.get(path)
-        if content is None or len(content) != size:
+        if content is None:
             return None
         build_id = build_id_in(bytes(content[:_HEAD]))
         self._files[file_key(path, build_id)] = content

@@ -33,7 +33,7 @@ class PluginMessage(IntEnum):
     """A kernel initializes a module: lines with its name, then its functions."""
     MAPPING = 46
     """The kernel maps executable memory from `ip` up to `extra` in the page table of page `target`;
-    with a file's `OFFSET SIZE INITIAL PATH`. INITIAL is 1 in the initial file system."""
+    with a file's `OFFSET INITIAL PATH`. INITIAL is 1 in the initial file system."""
     NEW_PROCESS = 47
     """The running thread has created process `target`, whose page table is in page `ip`."""
     THREAD_NAME = 48

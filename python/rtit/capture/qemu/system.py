@@ -140,8 +140,6 @@ _PROGRAM_FIELDS = [
     [("vm_area_struct", "vm_mm")],
     [("file", "f_path"), ("path", "mnt")],
     [("file", "f_path"), ("path", "dentry")],
-    [("file", "f_inode")],
-    [("inode", "i_size")],
     [("dentry", "d_parent")],
     [("dentry", "d_name"), ("qstr", "name")],
     [("mount", "mnt")],

@@ -105,6 +105,7 @@ class SystemRecordingSink(PluginSink):
             else:
                 pid = process_of_page_table(extra)
                 self._writer.text_poke(pid, pid, time, ip, bytes(blob))
+                self._programs.check_code(extra, ip, bytes(blob))
         elif kind == EventKind.THREAD:
             # The plugin announces all processors, in order, before it runs any.
             self.has_begun = True
