@@ -27,7 +27,6 @@ from rtit.image.perf_maps import (
     find_stamped_map,
     parse_stamps,
 )
-from rtit.image.program_files import ProgramFiles, program_files_path
 from rtit.perfdata import AuxBuffer, AuxChunk, PerfData
 from rtit.perfdata.attr import AttrFlag
 from rtit.perfdata.system_processes import cr3_of_process
@@ -216,6 +215,8 @@ class PerfRecording:
 
     def _find_program_files(self) -> PackedFiles:
         """Return the program files of a recorded system."""
+        from rtit.image.program_files import ProgramFiles, program_files_path
+
         path: str | None = program_files_path(os.fspath(self.data.path))
         if self._remote_side_files is not None:
             path = self._remote_side_files.copy_program_files()
