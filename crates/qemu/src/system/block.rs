@@ -46,7 +46,7 @@ pub(super) struct SystemBlock {
     pub(super) orders_processors: bool,
     /// Address space and version of its code at the last check.
     pub(super) checked: AtomicU64,
-    /// A `KernelFunction` that starts here, once the code was checked.
+    /// The function of the kernel that starts here, as `processor::kernel_function`. Set when the code is checked.
     pub(super) kernel_function: AtomicU8,
 }
 

@@ -766,14 +766,8 @@ impl ProcessorRecorder {
             return;
         };
         let task = self.cpu.rsi();
-        let read_id = |offset| {
-            let mut bytes = [0; 4];
-            read_guest_memory(task.wrapping_add(offset), &mut bytes)
-                .then(|| u64::from(u32::from_le_bytes(bytes)))
-        };
         let mut name = [0; COMM];
-        let ids = (read_id(layout.task_tgid), read_id(layout.task_pid));
-        let (Some(pid), Some(tid)) = ids else {
+        let Some((pid, tid)) = self.read_ids(task) else {
             return;
         };
         if read_guest_memory(task.wrapping_add(layout.task_comm), &mut name) {
@@ -782,11 +776,22 @@ impl ProcessorRecorder {
         }
     }
 
-    /// Reports what a function of the kernel does with a program: it maps a file, creates a process, or begins.
+    /// Returns the ids of the process and of the thread of a task_struct.
+    fn read_ids(&self, task: u64) -> Option<(u64, u64)> {
+        let layout = self.layout?;
+        let read_id = |offset| {
+            let mut bytes = [0; 4];
+            read_guest_memory(task.wrapping_add(offset), &mut bytes)
+                .then(|| u64::from(u32::from_le_bytes(bytes)))
+        };
+        Some((read_id(layout.task_tgid)?, read_id(layout.task_pid)?))
+    }
+
+    /// Reports what a function of the kernel does with a program. Rows of the trace after it have a later time.
     #[cold]
     #[inline(never)]
     fn report_program(&mut self, function: u8) {
-        let (Some(task), Some(layout)) = (self.layout, self.programs) else {
+        let Some(layout) = self.programs else {
             return;
         };
         let reader = ProgramReader {
@@ -795,65 +800,56 @@ impl ProcessorRecorder {
             cr3: self.cpu.cr3(),
             read: &read_guest_memory,
         };
-        let argument = self.cpu.rdi();
-        let read_ids = || {
-            let id = |offset| {
-                let mut bytes = [0; 4];
-                read_guest_memory(argument.wrapping_add(offset), &mut bytes)
-                    .then(|| u64::from(u32::from_le_bytes(bytes)))
-            };
-            Some((id(task.task_tgid)?, id(task.task_pid)?))
+        let changes_names = match function {
+            kernel_function::MAP => self.report_mapping(&reader),
+            kernel_function::WAKE_NEW_TASK => self.report_new_process(&reader),
+            _ => self.report_name(),
         };
-        match function {
-            kernel_function::MAP => {
-                let Some(mapping) = reader.read_mapping(argument) else {
-                    return;
-                };
-                let mut message = self.new_message(MessageKind::Mapping);
-                message.ip = mapping.start;
-                message.target = page_table(mapping.page_table);
-                message.extra = mapping.end;
-                let blob = mapping.file.map_or_else(Vec::new, |file| {
-                    let initial = u8::from(file.is_initial);
-                    let numbers = format!("{} {initial} ", file.offset);
-                    [numbers.into_bytes(), file.path].concat()
-                });
-                self.shared.link.send_message(message, &blob);
-            }
-            kernel_function::WAKE_NEW_TASK => {
-                let Some(((pid, tid), table)) = read_ids().zip(reader.page_table_of_task(argument))
-                else {
-                    return;
-                };
-                if pid != tid {
-                    return;
-                }
-                let mut message = self.new_message(MessageKind::NewProcess);
-                message.ip = page_table(table);
-                message.target = pid;
-                self.shared.link.send_message(message, &[]);
-            }
-            _ => {
-                let Some(((pid, tid), name)) =
-                    read_ids().zip(read_string(self.cpu.rsi(), &read_guest_memory))
-                else {
-                    return;
-                };
-                let is_exec = self.cpu.rdx() & 1 != 0;
-                let mut message = self.new_message(MessageKind::ThreadName);
-                message.flags = if is_exec { flag::COMM_BY_EXEC } else { 0 };
-                message.ip = page_table(self.cpu.cr3());
-                message.target = pid;
-                message.extra = tid;
-                let size = name.len().min(COMM - 1);
-                self.shared.link.send_message(message, &name[..size]);
-                if !is_exec {
-                    return;
-                }
-            }
+        if changes_names.is_some() {
+            self.restart_trace(self.clock + SWITCH_MARGIN);
         }
-        // From here on, the trace has a later time.
-        self.restart_trace(self.clock + SWITCH_MARGIN);
+    }
+
+    /// Reports a mapping: the argument of `perf_event_mmap`, a vm_area_struct.
+    fn report_mapping(&self, reader: &ProgramReader<'_>) -> Option<()> {
+        let mapping = reader.read_mapping(self.cpu.rdi())?;
+        let mut message = self.new_message(MessageKind::Mapping);
+        message.ip = mapping.start;
+        message.target = page_table(mapping.page_table);
+        message.extra = mapping.end;
+        let blob = mapping.file.map_or_else(Vec::new, |file| {
+            let numbers = format!("{} {} ", file.offset, u8::from(file.is_initial));
+            [numbers.into_bytes(), file.path].concat()
+        });
+        self.shared.link.send_message(message, &blob);
+        Some(())
+    }
+
+    /// Reports the process of a thread that has memory: the argument of `wake_up_new_task`, a task_struct.
+    fn report_new_process(&self, reader: &ProgramReader<'_>) -> Option<()> {
+        let task = self.cpu.rdi();
+        let (pid, _) = self.read_ids(task).filter(|(pid, tid)| pid == tid)?;
+        let mut message = self.new_message(MessageKind::NewProcess);
+        message.ip = page_table(reader.page_table_of_task(task)?);
+        message.target = pid;
+        self.shared.link.send_message(message, &[]);
+        Some(())
+    }
+
+    /// Reports the name of a thread: the arguments of `__set_task_comm`, a task_struct, the name, and whether it is by
+    /// exec. None if it is not.
+    fn report_name(&self) -> Option<()> {
+        let (pid, tid) = self.read_ids(self.cpu.rdi())?;
+        let mut name = read_string(self.cpu.rsi(), &read_guest_memory)?;
+        name.truncate(COMM - 1);
+        let is_exec = self.cpu.rdx() & 1 != 0;
+        let mut message = self.new_message(MessageKind::ThreadName);
+        message.flags = if is_exec { flag::COMM_BY_EXEC } else { 0 };
+        message.ip = page_table(self.cpu.cr3());
+        message.target = pid;
+        message.extra = tid;
+        self.shared.link.send_message(message, &name);
+        is_exec.then_some(())
     }
 
     /// Reports the module that the kernel initializes: the argument of `do_init_module`, a struct module.

@@ -1,8 +1,8 @@
 //! The files that programs map, from the memory of the guest.
 //!
-//! The kernel calls `perf_event_mmap` for each new mapping, after exec with the new page table. Page tables are named by
-//! physical page. The kernel's structures have the address in the direct map of physical memory, which starts at a
-//! random multiple of 1 GiB. The first mapping shows where: CR3 is then that of its page table.
+//! The kernel calls `perf_event_mmap` for each new mapping, after exec with the new page table. The name of a page
+//! table is its physical page. The kernel's structures have its address in the direct map of physical memory, which
+//! starts at a random multiple of 1 GiB. The first mapping shows where: CR3 is then that of its page table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
