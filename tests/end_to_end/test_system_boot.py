@@ -297,7 +297,7 @@ def test_missing_emulator_is_named_with_its_package(tmp_path: Path) -> None:
 
 def test_emulator_before_the_oldest_version_is_refused(tmp_path: Path) -> None:
     qemu = tmp_path / QEMU
-    qemu.write_text("#!/bin/sh\necho QEMU emulator version 6.2.0 (Debian 1:6.2)\n")
+    qemu.write_text("#!/bin/sh\necho 'QEMU emulator version 6.2.0 (Debian 1:6.2)'\n")
     qemu.chmod(0o755)
     found = subprocess.run(
         [*RTIT, "record", "--system", "--", qemu], capture_output=True, text=True, check=False
