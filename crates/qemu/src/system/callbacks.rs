@@ -239,7 +239,7 @@ extern "C" fn on_exit() {
     }
 }
 
-/// The same callbacks with the signatures of version 7 of the plugin interface: data takes the place of the plugin's id.
+/// The same callbacks with the signatures of version 7 of the plugin interface: data in place of the plugin's id.
 mod with_data {
     use super::{c_int, c_void, PluginTb};
 

@@ -8,8 +8,9 @@
 //! * An exception at an address inside the last block ends that block before this instruction. Any other exception is
 //!   of the instruction that the last block led to, which could not be fetched.
 //! * Without an event, a block that continues in itself is left where it wrote its own code, or after an instruction
-//!   that accessed a device, which QEMU runs without callbacks: the instructions before that address retired. If the end
-//!   of the block could go there too, a callback at its last instruction decides. An interrupt may follow the access.
+//!   that accessed a device, which QEMU runs without callbacks: the instructions before that address retired. If the
+//!   end of the block could go there too, a callback at its last instruction decides. An interrupt may follow the
+//!   access.
 //! * A REP instruction ends a block, may start it again for each iteration, and retires when the address after it is
 //!   reached.
 //!
