@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.capture.filters import parse_filters
+from rtit.capture.filters import parse_filters, parse_system_filters
 from rtit.errors import UsageError
 from rtit.perfdata.filters import AddressFilter
 
@@ -49,6 +49,57 @@ def test_filters_are_separated_by_commas_or_blanks(program: Path, separator: str
         ("stop", 0x1100, 4),
     ]
     assert parse_filters([each.kernel_form for each in found]) == found
+
+
+# As linked, in order of address: a type without code, two names of one function, a function twice.
+SYMBOLS = [
+    (0x1000, "A", "offset"),
+    (0xFFFF_FFFF_8100_0000, "T", "first"),
+    (0xFFFF_FFFF_8100_0040, "t", "same"),
+    (0xFFFF_FFFF_8100_0040, "T", "alias"),
+    (0xFFFF_FFFF_8100_0060, "t", "twice"),
+    (0xFFFF_FFFF_8100_0070, "t", "twice"),
+    (0xFFFF_FFFF_8100_0080, "D", "data"),
+]
+
+
+# kallsyms has no sizes: perf takes the distance to the next symbol, too.
+@pytest.mark.parametrize(
+    ("text", "action", "address", "size", "is_linked"),
+    [
+        ("filter first", "filter", 0xFFFF_FFFF_8100_0000, 0x40, True),
+        ("filter same", "filter", 0xFFFF_FFFF_8100_0040, 0x20, True),
+        ("tracestop alias", "stop", 0xFFFF_FFFF_8100_0040, 0x20, True),
+        ("filter first / alias", "filter", 0xFFFF_FFFF_8100_0000, 0x60, True),
+        ("filter first / 8", "filter", 0xFFFF_FFFF_8100_0000, 8, True),
+        ("filter twice #2", "filter", 0xFFFF_FFFF_8100_0070, 0x10, True),
+        ("filter *", "filter", 0xFFFF_FFFF_8100_0000, 0x80, True),
+        ("filter 0x401000/0x10", "filter", 0x40_1000, 0x10, False),
+    ],
+)
+def test_filters_of_systems_select_functions_of_the_kernel_or_addresses(
+    text: str, action: str, address: int, size: int, is_linked: bool
+) -> None:
+    assert parse_system_filters([text], SYMBOLS) == [
+        AddressFilter(action, "", address, size, is_linked)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("filter twice", "the kernel has 2 functions named 'twice'"),
+        ("filter data", "the kernel has no function named 'data'"),
+        ("filter offset", "the kernel has no function named 'offset'"),
+        ("filter 0x10/first", "a range that begins with an address needs a size"),
+        ("filter 0x10", "a range that begins with a number needs a size"),
+        ("filter first @ /bin/ls", "filters of a whole system have no file"),
+        ("filter 1/1 filter 2/1 filter 3/1 filter 4/1 filter 5/1", "supports only 4 ranges"),
+    ],
+)
+def test_impossible_filters_of_systems_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_system_filters([text], SYMBOLS)
 
 
 def test_links_are_followed_and_the_program_is_the_default(program: Path) -> None:

@@ -50,6 +50,13 @@ def test_kernel_code_filter_has_no_path() -> None:
     ]
 
 
+def test_linked_filter_moves_with_the_kernel() -> None:
+    linked = AddressFilter("filter", "", 0xFFFFFFFF81000000, 0x100, is_linked=True)
+    assert linked.moved(0x2000000).kernel_form == "filter 0xffffffff83000000/0x100"
+    address = AddressFilter("filter", "", 0x401000, 0x10)
+    assert address.moved(0x2000000) == address
+
+
 @pytest.mark.parametrize("text", ["", "filter main@/x", "filter 0x1@/x", "start 0x1@/x", "0x1"])
 def test_malformed_filter_text_raises(text: str) -> None:
     with pytest.raises(PerfDataError):

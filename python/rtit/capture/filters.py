@@ -9,20 +9,25 @@ A function name is mangled or demangled and surrounded by white space; a name th
 space needs quotation marks. It may be followed by #n (the n'th function of that name in order of
 address) or #g, #G, #0 (the global one). The default file is the program. Each filter becomes one
 address range of section 33.2.5.3.
+
+For a whole system, <start> is an address, a function of the kernel, or `*` for all code of the
+kernel, and there is no file (`parse_system_filters`).
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 
 from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import find_debug_file
 from rtit.image.file_symbols import FileFunction, FileSymbols
+from rtit.image.kernel.boot_image import Symbol
 from rtit.perfdata.filters import AddressFilter
 from rtit.text_escaping import name_to_text, similar_names_hint
 
@@ -50,11 +55,29 @@ def parse_filters(
     found = []
     for text in texts:
         found += _FilterParser(text, program).parse_filters()
-    if len(found) > limit:
-        raise UsageError(
-            f"{len(found)} address filters, but the processor supports only {limit} ranges"
-        )
+    _check_number(found, limit)
     return found
+
+
+def parse_system_filters(filters: Iterable[str], symbols: Sequence[Symbol]) -> list[AddressFilter]:
+    """Return the filters of --filter options for a whole system.
+
+    `symbols` are those of the kernel as linked, in order of address; empty if they are unknown.
+    Raises UsageError as `parse_filters` does.
+    """
+    functions = KernelFunctions(symbols)
+    found = []
+    for text in filters:
+        found += _SystemFilterParser(text, functions).parse_filters()
+    _check_number(found, MAX_FILTERS)
+    return found
+
+
+def _check_number(filters: Sequence[AddressFilter], limit: int) -> None:
+    if len(filters) > limit:
+        raise UsageError(
+            f"{len(filters)} address filters, but the processor supports only {limit} ranges"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +132,12 @@ class _FilterParser:
             raise self._syntax_error(
                 f"a range from {offset:#x} of size {length:#x} is not a valid address range"
             )
-        return AddressFilter("filter" if action == "filter" else "stop", path, offset, length)
+        return self._make_filter(
+            AddressFilter("filter" if action == "filter" else "stop", path, offset, length), start
+        )
+
+    def _make_filter(self, found: AddressFilter, _start: _RangeEnd) -> AddressFilter:
+        return found
 
     def _parse_range_end(self) -> _RangeEnd:
         self._skip_characters(" \t\n")
@@ -168,13 +196,25 @@ class _FilterParser:
         from rtit._core import ElfFile
 
         if start.name is None and (size is None or size.name is None):
-            if size is None:
-                raise self._syntax_error("a range that begins with a number needs a size")
-            return start.number, size.number
+            return self._resolve_numbers(start, size)
         if start.name == "*":
             return 0, Path(path).stat().st_size
         elf = ElfFile(path)
         symbols = FileSymbols(elf, find_debug_file(elf, path, None))
+        return self._resolve_names(start, size, symbols, path)
+
+    def _resolve_numbers(self, start: _RangeEnd, size: _RangeEnd | None) -> tuple[int, int]:
+        if size is None:
+            raise self._syntax_error("a range that begins with a number needs a size")
+        return start.number, size.number
+
+    def _resolve_names(
+        self,
+        start: _RangeEnd,
+        size: _RangeEnd | None,
+        symbols: FileSymbols | KernelFunctions,
+        path: str,
+    ) -> tuple[int, int]:
         length = None if size is None else size.number
         offset = start.number
         if start.name is not None:
@@ -216,7 +256,93 @@ class _FilterParser:
         )
 
 
-def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunction:
+class KernelFunctions:
+    """The functions of a kernel, as linked: `FileSymbols` with addresses in place of offsets.
+
+    kallsyms has no sizes, so that a function reaches to the next symbol.
+    """
+
+    def __init__(self, symbols: Sequence[Symbol]) -> None:
+        self._functions: list[FileFunction] = []
+        start = end = 0
+        for address, kind, name in reversed(symbols):
+            if address != start:
+                start, end = address, start
+            binding = _CODE_BINDINGS.get(kind)
+            if binding is not None and address >= _KERNEL_START:
+                size = max(end - address, 1)
+                self._functions.append(FileFunction(name, address, size, address, binding))
+        self._functions.reverse()
+
+    def find_by_name(self, name: str) -> list[FileFunction]:
+        """Return the functions of this name, in order of address."""
+        return [each for each in self._functions if each.name == name]
+
+    def find_function(self, address: int) -> FileFunction | None:
+        """Return the function at an address; None if there is none."""
+        index = bisect_right(self._functions, address, key=lambda each: each.offset) - 1
+        return self._functions[index] if index >= 0 else None
+
+    @property
+    def names(self) -> list[str]:
+        """All names, some of them several times."""
+        return [each.name for each in self._functions]
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The first address of the functions, and the number of bytes to their end."""
+        first, last = self._functions[0], self._functions[-1]
+        return first.offset, last.offset + last.size - first.offset
+
+    def __bool__(self) -> bool:
+        return bool(self._functions)
+
+
+_KERNEL_START = 1 << 63
+"""Symbols below it are offsets in the memory of each processor."""
+_CODE_BINDINGS = {"T": "g", "t": "l", "W": "w", "w": "w"}
+"""Type in kallsyms -> `FileFunction.binding`."""
+_KERNEL = "the kernel"
+
+
+class _SystemFilterParser(_FilterParser):
+    def __init__(self, text: str, functions: KernelFunctions) -> None:
+        super().__init__(text, None)
+        self._functions = functions
+
+    def _make_filter(self, found: AddressFilter, start: _RangeEnd) -> AddressFilter:
+        return replace(found, is_linked=start.name is not None)
+
+    def _resolve_path(self, file: str | None) -> str:
+        if file is not None:
+            raise self._syntax_error(
+                "filters of a whole system have no file: name a function of the kernel or an "
+                "address"
+            )
+        return ""
+
+    def _resolve_range(
+        self, start: _RangeEnd, size: _RangeEnd | None, _path: str
+    ) -> tuple[int, int]:
+        if start.name is None:
+            if size is not None and size.name is not None:
+                raise self._syntax_error("a range that begins with an address needs a size")
+            return self._resolve_numbers(start, size)
+        if not self._functions:
+            raise self._syntax_error(UNKNOWN_FUNCTIONS)
+        if start.name == "*":
+            return self._functions.extent
+        return self._resolve_names(start, size, self._functions, _KERNEL)
+
+
+UNKNOWN_FUNCTIONS = (
+    "functions of the kernel are unknown: rtit reads them from a bzImage after -kernel that has BTF"
+)
+
+
+def _resolve_symbol(
+    symbols: FileSymbols | KernelFunctions, end: _RangeEnd, path: str
+) -> FileFunction:
     name = name_to_text(end.name or "")
     try:
         found = symbols.find_by_name(name)
@@ -251,7 +377,7 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunc
 _BINDINGS = {"g": "global", "w": "weak"}
 
 
-def _previous_function_name(symbols: FileSymbols, function: FileFunction) -> str:
+def _previous_function_name(symbols: FileSymbols | KernelFunctions, function: FileFunction) -> str:
     """Return the name of the preceding function, to distinguish functions of one name."""
     before = symbols.find_function(function.offset - 1) if function.offset else None
     return f" (after {before.name})" if before is not None else ""

@@ -28,6 +28,7 @@ from rtit.registers import FULL
 from rtit.unit.time_model import TimeModel
 
 if TYPE_CHECKING:
+    from rtit.image.kernel.boot_image import Symbol
     from rtit.perfdata.filters import AddressFilter
 
 
@@ -374,10 +375,13 @@ class RecordRequest:
         if self.size_limits is not None:
             self.size_limits.check_limits(options)
 
-    def plan_recording(self, program: str | None = None) -> RecordPlan:
+    def plan_recording(
+        self, program: str | None = None, kernel: Sequence[Symbol] = ()
+    ) -> RecordPlan:
         """Return the plan: look up the functions of `filters`, `start_at` and `stop_at`.
 
-        `program` is the file of functions without a file (None: the program of `argv`). Raises
+        `program` is the file of functions without a file (None: the program of `argv`); `kernel`
+        has the symbols of a system's kernel, as linked (empty: they are unknown). Raises
         UsageError for missing or ambiguous functions, RecordError (exit code 125) for a file that
         is not an ELF file or cannot be read.
         """
@@ -386,9 +390,13 @@ class RecordRequest:
         filters: tuple[AddressFilter, ...] = ()
         try:
             if self.filters:
-                from rtit.capture.filters import parse_filters
+                from rtit.capture.filters import parse_filters, parse_system_filters
 
-                filters = tuple(parse_filters(self.filters, program=program))
+                filters = tuple(
+                    parse_system_filters(self.filters, kernel)
+                    if self.system
+                    else parse_filters(self.filters, program=program)
+                )
             window = parse_window(self.start_at, self.stop_at, program=program)
         except ImageError as error:
             raise RecordError(str(error)) from error
@@ -425,7 +433,6 @@ class RecordRequest:
             raise UsageError("--cpus with --system needs --kernel; QEMU has the option -smp")
         excluded = {
             "--pid": self.pids,
-            "--filter": self.filters,
             "--start-at": self.start_at,
             "--stop-at": self.stop_at,
             "--qemu-env": self.qemu_env,

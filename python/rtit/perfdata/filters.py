@@ -32,14 +32,15 @@ class AddressFilter:
 
     `action` is "filter" (trace inside only) or "stop" (TraceStop inside), the kernel's words;
     `path` is the file's real path; `offset` (in the file) and `size` are in bytes, size > 0. A
-    filter of kernel code, in a recording by perf, has path "" and an address in place of the
-    offset.
+    filter of kernel code has path "" and an address in place of the offset. `is_linked`: it is the
+    address as linked, and the kernel moves itself.
     """
 
     action: str
     path: str
     offset: int
     size: int
+    is_linked: bool = False
 
     @property
     def addr_cfg(self) -> int:
@@ -49,7 +50,13 @@ class AddressFilter:
     @property
     def kernel_form(self) -> str:
         """The text that perf passes to the kernel and writes into the recording."""
-        return f"{self.action} {self.offset:#x}/{self.size:#x}@{self.path}"
+        file = f"@{self.path}" if self.path else ""
+        return f"{self.action} {self.offset:#x}/{self.size:#x}{file}"
+
+    def moved(self, distance: int) -> AddressFilter:
+        """Return the filter after the kernel has moved itself by `distance` bytes."""
+        offset = (self.offset + distance) % _MAX_ADDRESS if self.is_linked else self.offset
+        return AddressFilter(self.action, self.path, offset, self.size)
 
     def addresses(self, address: int, pgoff: int, size: int, path: str) -> tuple[int, int] | None:
         """Return ADDRn_A and ADDRn_B (both inclusive) in a mapping of `size` bytes at `address`.

@@ -14,6 +14,7 @@ import os
 import stat
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Self
@@ -272,7 +273,7 @@ class Writer:
         self.pt_bytes = 0
         """Bytes of all chunks, with padding."""
         self._buffers: dict[tuple[int, int], tuple[int, int]] = {}
-        info = IntelPtInfo(
+        self._info = IntelPtInfo(
             pmu_type=pmu_type,
             time_shift=time.shift,
             time_mult=time.mult,
@@ -299,7 +300,8 @@ class Writer:
             for number, data in initial_features.items():
                 if len(data) < records.MAX_RECORD_SIZE // 2:
                     self._append_record(records.HeaderFeature, int(number), tail=data)
-            self._append_record(records.AuxtraceInfo, INTEL_PT, 0, tail=info.encode())
+            self._info_offset = self._file.offset
+            self._append_record(records.AuxtraceInfo, INTEL_PT, 0, tail=self._info.encode())
             self.flush()
         except BaseException:
             self._file.close()
@@ -324,6 +326,15 @@ class Writer:
     def disk_space(self) -> tuple[int, int] | None:
         """Return the same as `OutputFile.disk_space`."""
         return self._file.disk_space()
+
+    def replace_filter(self, expression: str) -> None:
+        """Write another filter expression, of the same length."""
+        before = len(self._info.filter or "")
+        if len(expression) != before:
+            raise ValueError(f"a filter of {before} characters cannot become {expression!r}")
+        self._info = replace(self._info, filter=expression)
+        record = records.encode(records.AuxtraceInfo, INTEL_PT, 0, tail=self._info.encode())
+        self._file.overwrite(self._info_offset, record)
 
     # Sideband records. Times are ns of the perf clock and do not decrease within a thread.
 

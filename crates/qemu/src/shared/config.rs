@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 use std::{fs, ptr};
 
-use rtit_unit::Settings;
+use rtit_unit::{RangeKind, Settings};
 
 use crate::interface::signals::set_signal_mask;
 use crate::shared::reported_code::RecorderView;
@@ -30,6 +30,16 @@ pub(crate) struct KernelLayout {
     pub(crate) task_pid: u64,
     pub(crate) task_tgid: u64,
     pub(crate) task_comm: u64,
+}
+
+/// An address filter of a whole system; both ends belong to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SystemFilter {
+    pub(crate) kind: RangeKind,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// The addresses are those of the kernel as linked; it moves itself.
+    pub(crate) is_linked: bool,
 }
 
 /// The address of `do_init_module` as linked, offsets in struct module, and those in struct mod_kallsyms.
@@ -93,6 +103,8 @@ pub(crate) struct RecordingConfig {
     pub(crate) kernel: Option<KernelLayout>,
     pub(crate) modules: Option<ModuleLayout>,
     pub(crate) programs: Option<ProgramLayout>,
+    /// Of a whole system.
+    pub(crate) system_filters: Vec<SystemFilter>,
 }
 
 impl RecordingConfig {
@@ -121,6 +133,7 @@ impl RecordingConfig {
             kernel: None,
             modules: None,
             programs: None,
+            system_filters: Vec::new(),
         };
         for line in text.lines() {
             let (name, value) = line
@@ -193,6 +206,7 @@ impl RecordingConfig {
             "start" => self.window.set_edge(false, value)?,
             "stop" => self.window.set_edge(true, value)?,
             "kernel" => self.kernel = Some(parse_kernel_layout(value)?),
+            "system_filter" => self.system_filters.push(parse_system_filter(value)?),
             "modules" => self.modules = Some(parse_module_layout(value)?),
             "programs" => self.programs = Some(parse_program_layout(value)?),
             _ => self
@@ -220,6 +234,26 @@ fn parse_kernel_layout(text: &str) -> Result<KernelLayout, String> {
             task_comm,
         }),
         _ => Err(format!("settings: kernel has five numbers, not {text}")),
+    }
+}
+
+/// Parses `filter` or `stop`, the first and last address, and 1 if they are those as linked.
+fn parse_system_filter(text: &str) -> Result<SystemFilter, String> {
+    let wrong = || format!("settings: no filter of a system: {text}");
+    let (kind, numbers) = text.split_once(' ').ok_or_else(wrong)?;
+    let kind = match kind {
+        "filter" => RangeKind::FilterEn,
+        "stop" => RangeKind::TraceStop,
+        _ => return Err(wrong()),
+    };
+    match parse_numbers("system_filter", numbers)?[..] {
+        [first, last, linked] => Ok(SystemFilter {
+            kind,
+            first,
+            last,
+            is_linked: linked == 1,
+        }),
+        _ => Err(wrong()),
     }
 }
 

@@ -123,6 +123,19 @@ impl SystemBlock {
         SystemBlock::new(start, &sizes, &self.code, self.user, self.width)
     }
 
+    /// Returns whether the block ends with a near branch that is taken to `to`.
+    pub(super) fn branches_to(&self, to: u64) -> bool {
+        match self.exit {
+            BlockExit::Conditional => to != self.next,
+            BlockExit::Jump
+            | BlockExit::Call
+            | BlockExit::IndirectJump
+            | BlockExit::IndirectCall
+            | BlockExit::Return => true,
+            _ => false,
+        }
+    }
+
     pub(super) fn is_kernel_half(&self) -> bool {
         self.start >= KERNEL_START
     }

@@ -14,11 +14,14 @@
 //! in the trace and a warning. The executed path comes from the same blocks, but its part that filters let through is
 //! chosen by the state of the processor, not by the trace unit.
 //!
+//! `address_filters` selects the part of the path that `--filter` lets through.
+//!
 //! `processors` has what several processors share. QEMU runs them in threads of their own, or all in one thread.
 //!
 //! `code_spaces` holds the code that the reader of the recording has, for each address space. `kernel_modules` reads
 //! the symbols of a module from the kernel's memory, and `program_mappings` the files that programs map.
 
+mod address_filters;
 mod block;
 mod callbacks;
 mod code_spaces;

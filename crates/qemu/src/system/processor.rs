@@ -30,6 +30,7 @@ use std::sync::Arc;
 use rtit_events::{flag, EventKind, MessageKind};
 use rtit_unit::{settings::ctl, CodeWidth, EventReport, ProcessorState, Settings, TraceUnit};
 
+use super::address_filters::AddressFilters;
 use super::block::{FlagChange, SystemBlock, KERNEL_START};
 use super::code_spaces::CodeReport;
 use super::cpu_state::{read_guest_memory, SystemCpuState};
@@ -95,6 +96,7 @@ impl TracedContext {
 #[derive(Default)]
 struct Totals {
     branches: u64,
+    traced_branches: u64,
     traced_instructions: u64,
     unknown_transitions: u32,
     /// Comparisons of the log with the state of the processor, and how many differed.
@@ -117,12 +119,16 @@ pub(super) struct ProcessorRecorder {
     /// PSBs at which the executed path has been cut: a decoder of a snapshot can start at each PSB.
     psbs: u64,
     context: TracedContext,
+    filters: AddressFilters,
     event_trace: bool,
     cpu: SystemCpuState,
     /// The block that has started, None while the processor is not traced.
     block: Option<&'static SystemBlock>,
-    /// Whether the context of that block is traced.
+    /// Whether filters by CPL and CR3 let that block through, and whether address filters do so too.
+    is_in_context: bool,
     is_traced: bool,
+    /// Whether the trace unit evaluates its address filters at the next block, whatever leads there.
+    evaluates_filters: bool,
     /// Whether the last instruction of that block has started, if the block needs the callback.
     pub(super) has_started_last: bool,
     /// Addresses of interrupts and exceptions since the block has started, if QEMU reports them to plugins.
@@ -173,10 +179,13 @@ impl ProcessorRecorder {
                 user: has(ctl::USER),
                 cr3_match: has(ctl::CR3_FILTER).then_some(settings.cr3_match),
             },
+            filters: AddressFilters::new(&config.system_filters),
             event_trace: has(ctl::EVENT_EN),
             cpu: SystemCpuState::NONE,
             block: None,
+            is_in_context: false,
             is_traced: false,
+            evaluates_filters: false,
             has_started_last: false,
             discontinuities: Vec::new(),
             has_been_reset: false,
@@ -260,7 +269,9 @@ impl ProcessorRecorder {
         self.set_clock(latest.max(self.clock));
         self.unit
             .start_in_state(next.start, cpu.processor_state(), self.cr3);
+        self.set_address_ranges();
         self.unit.enable_tracing();
+        self.evaluates_filters = true;
         self.enter_block(next);
     }
 
@@ -270,8 +281,9 @@ impl ProcessorRecorder {
         self.unit.disable_tracing();
         self.send_packets();
         // The first PSB+ of a new trace unit will have the mode and CR3.
-        if let Ok(unit) = TraceUnit::new(&self.settings) {
-            self.unit = unit;
+        match TraceUnit::new(&self.settings) {
+            Ok(unit) if !self.filters.has_trace_stopped() => self.unit = unit,
+            _ => {}
         }
         self.path.cut_run();
         self.block = None;
@@ -288,11 +300,6 @@ impl ProcessorRecorder {
     fn enter_block(&mut self, next: &'static SystemBlock) {
         self.block = Some(next);
         self.has_started_last = false;
-        let traced = self.context.contains(next.user, self.cpu);
-        if traced != self.is_traced {
-            self.path.cut_run();
-            self.is_traced = traced;
-        }
         if self.snapshot && self.psbs != self.unit.psb_count() {
             self.psbs = self.unit.psb_count();
             self.path.cut_run();
@@ -302,6 +309,16 @@ impl ProcessorRecorder {
         while self.shared.change_time() != self.seen_change {
             self.follow_change();
             self.check_code(next);
+        }
+        self.is_in_context = self.context.contains(next.user, self.cpu);
+        if self.evaluates_filters {
+            self.arrive_at(next.start, next.user);
+            self.evaluates_filters = false;
+        }
+        let traced = self.is_in_context && self.filters.let_through();
+        if traced != self.is_traced {
+            self.path.cut_run();
+            self.is_traced = traced;
         }
         match next.kernel_function.load(Ordering::Relaxed) {
             kernel_function::NONE => {}
@@ -365,6 +382,25 @@ impl ProcessorRecorder {
         self.set_clock(clock.max(self.clock));
         self.unit.enable_tracing();
         self.path.cut_run();
+        self.evaluates_filters = true;
+    }
+
+    // Address filters
+
+    /// Notes that a branch or event leads to `ip`, for the executed path.
+    #[inline(always)]
+    fn arrive_at(&mut self, ip: u64, user: bool) {
+        if self.filters.are_used() && self.context.contains(user, self.cpu) {
+            self.filters.arrive_at(ip);
+        }
+    }
+
+    /// Sets the address ranges that apply from the next enable on.
+    fn set_address_ranges(&mut self) {
+        self.filters.set_ranges(self.shared.kernel_move());
+        if let Err(error) = self.unit.set_ranges(self.filters.ranges()) {
+            exit_with_error(&error.to_string());
+        }
     }
 
     // The end of a block
@@ -377,6 +413,15 @@ impl ProcessorRecorder {
             self.path
                 .add_block(block, 0, block.always_transfers() || to != block.next);
         }
+        if self.filters.are_used() && self.is_in_context && block.branches_to(to) {
+            self.filters.arrive_at(to);
+        }
+    }
+
+    #[inline(always)]
+    fn count_branch(&mut self) {
+        self.totals.branches += 1;
+        self.totals.traced_branches += u64::from(self.is_traced);
     }
 
     /// Retires a block that ends without event, by its end or a direct branch.
@@ -388,7 +433,7 @@ impl ProcessorRecorder {
         self.add_to_path(block, to);
         self.advance(block.instructions.into());
         if block.exit == BlockExit::Conditional {
-            self.totals.branches += 1;
+            self.count_branch();
             self.unit.conditional(block.next, block.target, taken);
         } else if block.exit == BlockExit::Jump {
             self.unit.jump(to);
@@ -419,6 +464,7 @@ impl ProcessorRecorder {
                     .is_iret
                     .then_some(EventReport::Iret { ip: block.last });
                 unit.transfer(to, state, None, report);
+                self.arrive_at(to, state.user);
             }
             _ => unit.set_ip(to),
         }
@@ -426,7 +472,7 @@ impl ProcessorRecorder {
             block.exit,
             BlockExit::Fall | BlockExit::Jump | BlockExit::Call | BlockExit::Repeat
         ) {
-            self.totals.branches += 1;
+            self.count_branch();
         }
     }
 
@@ -570,6 +616,9 @@ impl ProcessorRecorder {
         self.advance(block.instructions.into());
         self.cr3 = value;
         self.unit.mov_cr3(block.next, value);
+        if !self.is_in_context {
+            self.arrive_at(block.next, block.user);
+        }
         if self.context.user && !self.context.os {
             self.switch_process(value);
         }
@@ -639,7 +688,8 @@ impl ProcessorRecorder {
         };
         self.path.cut_run();
         self.unit.transfer(target, state, Some(ip), Some(report));
-        self.totals.branches += 1;
+        self.arrive_at(target, state.user);
+        self.count_branch();
         true
     }
 
@@ -657,6 +707,7 @@ impl ProcessorRecorder {
         self.cr3 = self.cpu.cr3();
         self.unit
             .lose_packets_until(next.start, self.cpu.processor_state(), self.cr3);
+        self.evaluates_filters = true;
     }
 
     // Code
@@ -727,6 +778,11 @@ impl ProcessorRecorder {
         let moved = first.wrapping_sub(layout.text) & !(KERNEL_ALIGNMENT - 1);
         let text = layout.text.wrapping_add(moved);
         self.shared.kernel_text.store(text, Ordering::Relaxed);
+        self.shared.set_kernel_move(moved);
+        if self.filters.are_used() {
+            self.set_address_ranges();
+            self.restart_trace(self.clock);
+        }
         let mut message = self.new_message(EventKind::Mmap);
         message.clock = 0;
         message.ip = text;
@@ -957,7 +1013,12 @@ impl ProcessorRecorder {
         for (kind, text) in warnings.into_iter().flatten() {
             self.send_message(kind, 0, 0, text.as_bytes());
         }
-        self.send_message(MessageKind::Traced, totals.traced_instructions, 0, &[]);
+        self.send_message(
+            MessageKind::Traced,
+            totals.traced_instructions,
+            totals.traced_branches,
+            &[],
+        );
         self.send_message(EventKind::Exit, self.retired, totals.branches, &[]);
     }
 }

@@ -20,6 +20,8 @@ use crate::shared::shared_state::SharedClock;
 
 /// The value of `change_time` while a processor chooses the time of a change.
 const UNDECIDED: u64 = u64::MAX;
+/// No distance: the kernel moves itself by whole pages.
+const UNKNOWN: u64 = 1;
 /// Time before and after a change of code, with one processor and with several. A processor publishes its clock at each
 /// block, but another one may see it some blocks later; blocks have at most 512 instructions.
 const MARGIN: u64 = 1 << 10;
@@ -43,6 +45,8 @@ pub(super) struct SharedByProcessors {
     /// The address of the kernel's `_text`; 0 while it is unknown.
     pub(super) kernel_text: AtomicU64,
     pub(super) direct_map: DirectMap,
+    /// By how much the kernel has moved itself; `UNKNOWN` before that.
+    kernel_move: AtomicU64,
     /// The time after the last change of code. A change also needs the lock of `spaces`.
     change_time: AtomicU64,
     spaces: Mutex<CodeSpaces>,
@@ -61,6 +65,7 @@ impl SharedByProcessors {
             has_kernel_started: AtomicBool::new(false),
             kernel_text: AtomicU64::new(0),
             direct_map: DirectMap::default(),
+            kernel_move: AtomicU64::new(UNKNOWN),
             change_time: AtomicU64::new(0),
             spaces: Mutex::default(),
         }
@@ -76,6 +81,15 @@ impl SharedByProcessors {
         } else {
             MARGIN
         }
+    }
+
+    /// Returns by how much the kernel has moved itself from the addresses as linked, if that is known.
+    pub(super) fn kernel_move(&self) -> Option<u64> {
+        Some(self.kernel_move.load(Ordering::Acquire)).filter(|&moved| moved != UNKNOWN)
+    }
+
+    pub(super) fn set_kernel_move(&self, moved: u64) {
+        self.kernel_move.store(moved, Ordering::Release);
     }
 
     // Clocks

@@ -82,10 +82,13 @@ def plugin_settings(
         f"began={time_ns() - _CLOCK_LAG_NS}",
         f"view={_filesystem_view()}",
     ]
-    lines += [
-        f"filter={each.action} {_format_file_range(each.offset, each.size, each.path)}"
-        for each in filters
-    ]
+    for each in filters:
+        if each.path:
+            part = _format_file_range(each.offset, each.size, each.path)
+            lines.append(f"filter={each.action} {part}")
+        else:
+            addresses = f"{each.offset} {each.offset + each.size - 1} {int(each.is_linked)}"
+            lines.append(f"system_filter={each.action} {addresses}")
     for name, edge in (("start", window.start), ("stop", window.stop)):
         if edge is not None:
             lines.append(f"{name}={_format_edge(edge)}")

@@ -249,12 +249,13 @@ def start_system(request: RecordRequest, installation: QemuInstallation) -> Qemu
     Raises UsageError for requests that this back end does not support, RecordError if the machine
     cannot be started (exit codes 125, 126, 127).
     """
-    plan = request.plan_recording()
+    kernel = _read_kernel(request)
+    plan = request.plan_recording(kernel=() if kernel is None else kernel.symbols)
     settings = plugin_settings(
         plan.options,
         "none" if request.truth is None else "blocks",
         TRUTH_FORMS[request.truth_form or "hashes"],
-        (),
+        plan.filters,
         plan.window,
         plan.size_limits,
         plan.time,
@@ -262,7 +263,6 @@ def start_system(request: RecordRequest, installation: QemuInstallation) -> Qemu
     if request.cr3 is not None:
         ctl = plan.options.rtit_ctl | _CR3_FILTER
         settings += f"ctl={ctl}\ncr3_match={request.cr3}\n"
-    kernel = _read_kernel(request)
     if kernel is not None:
         settings += kernel.settings
     environment = dict(os.environ if request.env is None else request.env)
@@ -291,6 +291,7 @@ def start_system(request: RecordRequest, installation: QemuInstallation) -> Qemu
                 plan.time,
                 symbols,
                 _file_of_option(request, "-initrd"),
+                plan.filters,
             )
             if kernel is None:
                 sink.totals.warnings.append(_NO_SYMBOLS)

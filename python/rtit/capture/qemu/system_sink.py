@@ -21,6 +21,7 @@ from rtit.errors import RecordError
 from rtit.image.kernel.boot_image import Symbol
 from rtit.image.kernel.kernel_files import kallsyms_path
 from rtit.perfdata import Writer
+from rtit.perfdata.filters import AddressFilter, format_address_filters
 from rtit.perfdata.system_processes import cr3_of_process, process_of_page_table
 from rtit.unit.time_model import TimeModel
 
@@ -62,11 +63,13 @@ class SystemRecordingSink(PluginSink):
         model: TimeModel | None = None,
         symbols: Sequence[Symbol] = (),
         initrd: Path | None = None,
+        filters: Sequence[AddressFilter] = (),
     ) -> None:
         super().__init__(writer, truth, size_limits, model)
         self._programs = GuestPrograms(writer, initrd)
         self._processors: list[_Processor] = []
         self._symbols = symbols
+        self._filters = filters
         self._module_symbols = 0
         self._names = {0: _IDLE_TASK}
 
@@ -97,6 +100,7 @@ class SystemRecordingSink(PluginSink):
                 processor.truth = bytearray()
         elif kind == PluginMessage.TRACED:
             self.totals.traced_instructions += target
+            self.totals.traced_branches += extra
         elif kind == EventKind.CODE and not self.is_full:
             # Code that was there from the beginning has time 0.
             time = tsc if clock else 0
@@ -150,6 +154,9 @@ class SystemRecordingSink(PluginSink):
         """Write the kernel's mapping and its symbols; it starts at address `text`."""
         linked = {name: address for address, _, name in self._symbols}
         moved = text - linked["_text"]
+        expression = format_address_filters(each.moved(moved) for each in self._filters)
+        if expression is not None:
+            self._writer.replace_filter(expression)
         size = linked.get("_end", linked["_text"] + 1) - linked["_text"]
         self._writer.kernel_mmap(text, size, text, _KERNEL_PATH)
         lines = [

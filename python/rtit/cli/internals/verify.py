@@ -101,7 +101,9 @@ def filter_ranges_by_process(trace: Trace) -> Callable[[int], tuple[Ranges, Rang
     """Return a function of a process: the linear addresses of its FilterEn and TraceStop ranges."""
     from rtit.perfdata.filters import FILTER_EN, parse_address_filters
 
-    filters = parse_address_filters(trace.filter) if trace.filter else []
+    # The truth file of a system has only what the filters let through.
+    is_applied = "system" in trace.facts
+    filters = parse_address_filters(trace.filter) if trace.filter and not is_applied else []
     mappings = trace.mappings()
 
     def ranges_of_process(pid: int) -> tuple[Ranges, Ranges]:
