@@ -895,6 +895,16 @@ class BulkUnit:
         """Execute MOV to CR3."""
     def set_interrupt_flag(self, clock: int, ip: int, next_ip: int, flag: bool) -> None:
         """Execute an instruction that sets RFLAGS.IF and is no branch."""
+    def sleep(
+        self, clock: int, ip: int, state: int, sub_state: int, mwait: tuple[int, int] | None = None
+    ) -> None:
+        """Enter a C-state by the instruction at `ip`; `mwait`: its hints and extensions."""
+    def enter_smm(self, clock: int, ip: int) -> None:
+        """Enter system management mode before the instruction at `ip`."""
+    def leave_smm(self, clock: int, ip: int, state: tuple[bool, int, bool], cr3: int) -> None:
+        """Return from system management mode to `ip`."""
+    def wake(self, clock: int, last: int, deepest: int, reason: int) -> None:
+        """Return to C0. `last` and `deepest` are C-states of the core."""
     def set_ranges(self, ranges: list[tuple[int, int, int]], /) -> None:
         """Set at most 4 ranges (1 FilterEn or 2 TraceStop, first, last) for the next enable."""
     def take_output(self) -> bytes:

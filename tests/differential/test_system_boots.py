@@ -11,7 +11,7 @@ import pytest
 
 from differential.oracles import libipt, perf
 from differential.oracles.raw import CodeChange, auxtrace, code_changes
-from end_to_end.test_system_boot import record_boot
+from end_to_end.test_system_boot import SCRIPT, record_boot
 from kernel.recording import PAGE, core_file
 from rtit.trace import Trace
 from support.recordings import RTIT, thread_ends
@@ -23,7 +23,8 @@ STRETCH = 50_000
 
 
 @pytest.mark.slow
-def test_libipt_decodes_a_whole_boot_as_executed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("event", ["intel_pt/noretcomp/", "intel_pt/noretcomp,pwr_evt/"])
+def test_libipt_decodes_a_whole_boot_as_executed(event: str, tmp_path: Path) -> None:
     """libipt follows the kernel while it patches itself, and all programs by their CR3.
 
     Without return compression: the retpolines of the kernel change the return address of a call,
@@ -33,7 +34,8 @@ def test_libipt_decodes_a_whole_boot_as_executed(tmp_path: Path) -> None:
         libipt.compiled_with_libipt("ipt_system")
     except libipt.LibiptMissingError as error:
         pytest.skip(str(error))
-    boot = record_boot(tmp_path, "-e", "intel_pt/noretcomp/")
+    script = f"{SCRIPT}\nbusybox sleep 0.2"
+    boot = record_boot(tmp_path, "-e", event, script=script)
     [(_, instructions, chain)] = thread_ends(boot.truth).values()
     [stream] = auxtrace(boot.data)
     changes = code_changes(boot.data)

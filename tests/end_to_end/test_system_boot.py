@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,16 +83,17 @@ def record_boot(
     append: str = APPEND,
     script: str = SCRIPT,
     qemu_options: Sequence[str] = (),
+    files: Mapping[str, bytes] | None = None,
 ) -> Boot:
     """Record a boot to power off, in which `script` runs."""
     kernel, initrd = find_kernel(), folder / "initrd"
     program = build("forks_and_execs").read_bytes()
-    write_initrd(initrd, script, {"bin/forks_and_execs": program})
+    write_initrd(initrd, script, {"bin/forks_and_execs": program, **(files or {})})
     boot = Boot(folder / "boot.data", folder / "boot.truth", "")
-    files = ("-o", str(boot.data), "--truth", str(boot.truth))
+    output = ("-o", str(boot.data), "--truth", str(boot.truth))
     machine = ("--kernel", str(kernel), "--initrd", str(initrd), "--append", append)
     found = subprocess.run(
-        [*RTIT, "record", *files, *options, "--system", *machine, "--", *qemu_options],
+        [*RTIT, "record", *output, *options, "--system", *machine, "--", *qemu_options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

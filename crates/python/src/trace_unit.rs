@@ -4,8 +4,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_unit::{
-    AddressRange, CodeWidth, Error, EventReport, ProcessorState, RangeKind, SavedState, Settings,
-    TraceUnit,
+    AddressRange, CodeWidth, Error, EventReport, MwaitOperands, ProcessorState, RangeKind,
+    SavedState, Settings, TraceUnit,
 };
 
 use crate::arguments::BoundedItems;
@@ -93,6 +93,39 @@ impl BulkUnit {
     ) -> PyResult<()> {
         self.unit.advance_clock(clock).map_err(into_python_error)?;
         self.unit.set_interrupt_flag(ip, next_ip, flag);
+        Ok(())
+    }
+
+    #[pyo3(signature = (clock, ip, state, sub_state, mwait = None))]
+    fn sleep(
+        &mut self,
+        clock: u64,
+        ip: u64,
+        state: u8,
+        sub_state: u8,
+        mwait: Option<(u8, u8)>,
+    ) -> PyResult<()> {
+        self.unit.advance_clock(clock).map_err(into_python_error)?;
+        let operands = |(hints, extensions)| MwaitOperands { hints, extensions };
+        self.unit.sleep(ip, state, sub_state, mwait.map(operands));
+        Ok(())
+    }
+
+    fn enter_smm(&mut self, clock: u64, ip: u64) -> PyResult<()> {
+        self.unit.advance_clock(clock).map_err(into_python_error)?;
+        self.unit.enter_smm(ip);
+        Ok(())
+    }
+
+    fn leave_smm(&mut self, clock: u64, ip: u64, state: StateArguments, cr3: u64) -> PyResult<()> {
+        self.unit.advance_clock(clock).map_err(into_python_error)?;
+        self.unit.leave_smm(ip, processor_state(state)?, cr3);
+        Ok(())
+    }
+
+    fn wake(&mut self, clock: u64, last: u8, deepest: u8, reason: u8) -> PyResult<()> {
+        self.unit.advance_clock(clock).map_err(into_python_error)?;
+        self.unit.wake(last, deepest, reason);
         Ok(())
     }
 

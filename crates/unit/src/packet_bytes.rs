@@ -98,6 +98,36 @@ pub(crate) fn page_fault_evd(address: u64) -> [u8; packet_size(Kind::Evd)] {
     bytes
 }
 
+/// Returns a MWAIT packet.
+pub(crate) fn mwait_packet(hints: u8, extensions: u8) -> [u8; packet_size(Kind::Mwait)] {
+    let word = header_word(Kind::Mwait)
+        | field_bits(field::MWAIT_HINTS, hints.into())
+        | field_bits(field::MWAIT_EXT, extensions.into());
+    let mut bytes = [0; packet_size(Kind::Mwait)];
+    bytes[..8].copy_from_slice(&word.to_le_bytes());
+    bytes
+}
+
+/// Returns a PWRE of a C-state that an instruction requested.
+pub(crate) fn pwre_packet(state: u8, sub_state: u8) -> ShortPacket {
+    let (word, size) = packet_with_field(Kind::Pwre, field::PWRE_STATE, state.into());
+    (
+        word | field_bits(field::PWRE_SUB_STATE, sub_state.into()),
+        size,
+    )
+}
+
+pub(crate) fn exstop_packet(has_ip: bool) -> ShortPacket {
+    packet_with_field(Kind::ExStop, field::EXSTOP_IP, has_ip.into())
+}
+
+pub(crate) fn pwrx_packet(last: u8, deepest: u8, reason: u8) -> ShortPacket {
+    let (word, size) = packet_with_field(Kind::Pwrx, field::PWRX_LAST, last.into());
+    let others = field_bits(field::PWRX_DEEPEST, deepest.into())
+        | field_bits(field::PWRX_WAKE, reason.into());
+    (word | others, size)
+}
+
 /// Returns a TSC packet with the low 56 bits.
 pub(crate) fn tsc_packet(tsc: u64) -> ShortPacket {
     packet_with_field(Kind::Tsc, field::TSC_TSC, tsc)

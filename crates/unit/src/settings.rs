@@ -24,8 +24,8 @@ pub mod ctl {
     pub const EVENT_EN: u64 = 1 << 31;
     pub const DIS_TNT: u64 = 1 << 55;
 
-    /// The bits that a recording can set. The packets of PWR_EVT_EN and PTW_EN need events that it does not have; OS,
-    /// CR3_FILTER and EVENT_EN have an effect where a whole system is recorded.
+    /// The bits that a recording can set. The packets of PTW_EN need events that it does not have; OS, CR3_FILTER,
+    /// EVENT_EN and PWR_EVT_EN have an effect where a whole system is recorded.
     pub const SUPPORTED: u64 = CYC_EN
         | OS
         | USER

@@ -30,6 +30,10 @@ pub enum EventReport {
     Interrupt { vector: u8, page_fault: Option<u64> },
     /// IRET at `ip`.
     Iret { ip: u64 },
+    /// A system management interrupt.
+    Smi,
+    /// The return from system management mode.
+    Rsm,
 }
 
 impl EventReport {
@@ -37,6 +41,8 @@ impl EventReport {
         match self {
             EventReport::Interrupt { .. } => 1,
             EventReport::Iret { .. } => 2,
+            EventReport::Smi => 3,
+            EventReport::Rsm => 4,
         }
     }
 }
@@ -125,7 +131,7 @@ impl TraceUnit {
 
     /// Emits EVD and CFE, as far as ContextEn before and after the event allows (Table 33-49), and a FUP if no other
     /// packet has the IP. An EVD reports the context before the event.
-    fn put_event_report(
+    pub(crate) fn put_event_report(
         &mut self,
         report: EventReport,
         was: bool,
@@ -134,7 +140,7 @@ impl TraceUnit {
     ) {
         let page_fault = match report {
             EventReport::Interrupt { page_fault, .. } => page_fault,
-            EventReport::Iret { .. } => None,
+            _ => None,
         };
         if !self.config.event_en || !(was_context || self.core.context_en) {
             return;
@@ -149,6 +155,8 @@ impl TraceUnit {
         let (vector, ip) = match report {
             EventReport::Interrupt { vector, .. } => (vector, event_ip),
             EventReport::Iret { ip } => (0, Some(ip)),
+            EventReport::Smi => (0, event_ip),
+            EventReport::Rsm => (0, None),
         };
         let alone = was_context && ip.is_some() && !(was && event_ip.is_some());
         self.buffer
@@ -190,6 +198,22 @@ impl TraceUnit {
             self.stop_trace();
         }
         self.finish_event();
+    }
+
+    /// Enters system management mode before the instruction at `ip`: clears TraceEn (section 33.2.9.3).
+    pub fn enter_smm(&mut self, ip: u64) {
+        self.core.ip = ip;
+        if self.core.trigger_en {
+            let (was, was_context) = (self.core.packet_en, self.core.context_en);
+            self.put_event_report(EventReport::Smi, was, was_context, Some(ip));
+        }
+        self.disable_tracing();
+    }
+
+    /// Returns from system management mode, in which TraceEn was clear, to `ip`. Call it if TraceEn was set before.
+    pub fn leave_smm(&mut self, ip: u64, state: ProcessorState, cr3: u64) {
+        self.start_in_state(ip, state, cr3);
+        self.enable_tracing_after(Some(EventReport::Rsm));
     }
 
     /// The instruction at `ip`, which is no branch, set RFLAGS.IF. The next one is at `next_ip`.

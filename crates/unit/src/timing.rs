@@ -120,7 +120,7 @@ impl TraceUnit {
         }
     }
 
-    fn put_cyc(&mut self) {
+    pub(crate) fn put_cyc(&mut self) {
         let cycle = self.core.cycle;
         let (bytes, size) = packet_bytes::cyc_packet(cycle - self.core.cyc_base);
         self.buffer.put_bytes(&bytes[..size]);

@@ -8,11 +8,17 @@ use crate::error::Error;
 use crate::packet_bytes::OVF;
 use crate::saved_state::CoreState;
 use crate::settings::{OutputRegion, PsbOnEnable};
+use crate::system::EventReport;
 use crate::unit::TraceUnit;
 
 impl TraceUnit {
     /// Sets TraceEn; does nothing if it is set.
     pub fn enable_tracing(&mut self) {
+        self.enable_tracing_after(None);
+    }
+
+    /// Sets TraceEn, as `enable_tracing`. `report`: for event trace.
+    pub(crate) fn enable_tracing_after(&mut self, report: Option<EventReport>) {
         if self.core.trace_en {
             return;
         }
@@ -37,7 +43,7 @@ impl TraceUnit {
         }
         let order = self.config.parameters.psb_on_enable_order;
         if with_psb && order == PsbOnEnable::AfterPge {
-            self.put_enable_packets(stops);
+            self.put_enable_packets(stops, report);
             self.put_counted_psb_plus();
         } else {
             let packet_en = std::mem::take(&mut self.core.packet_en);
@@ -51,7 +57,7 @@ impl TraceUnit {
                 self.put_cbr();
             }
             self.core.packet_en = packet_en;
-            self.put_enable_packets(stops);
+            self.put_enable_packets(stops, report);
         }
         self.update_attention();
         self.finish_event();
@@ -77,7 +83,10 @@ impl TraceUnit {
         self.core.trace_en = false;
     }
 
-    fn put_enable_packets(&mut self, stops: bool) {
+    fn put_enable_packets(&mut self, stops: bool, report: Option<EventReport>) {
+        if let Some(report) = report {
+            self.put_event_report(report, false, false, None);
+        }
         if stops {
             self.stop_trace();
         } else if self.core.packet_en {

@@ -24,6 +24,7 @@ pub(crate) struct UnitConfig {
     /// IA32_RTIT_CR3_MATCH, if it applies.
     pub(crate) cr3_match: Option<u64>,
     pub(crate) event_en: bool,
+    pub(crate) pwr_evt_en: bool,
     pub(crate) branch_en: bool,
     pub(crate) dis_tnt: bool,
     pub(crate) tsc_en: bool,
@@ -73,6 +74,7 @@ impl UnitConfig {
             user: has(ctl::USER),
             cr3_match: has(ctl::CR3_FILTER).then_some(settings.cr3_match),
             event_en: has(ctl::EVENT_EN),
+            pwr_evt_en: has(ctl::PWR_EVT_EN),
             branch_en: has(ctl::BRANCH_EN),
             dis_tnt: has(ctl::DIS_TNT),
             tsc_en: has(ctl::TSC_EN),

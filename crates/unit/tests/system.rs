@@ -1,7 +1,9 @@
 //! Packets of the events of a system, worked out by hand from section 33.4.2. `tests/unit/bulk/test_system.py` compares
 //! them with the reference unit.
 
-use rtit_unit::{settings::ctl, CodeWidth, EventReport, ProcessorState, Settings, TraceUnit};
+use rtit_unit::{
+    settings::ctl, CodeWidth, EventReport, MwaitOperands, ProcessorState, Settings, TraceUnit,
+};
 
 const KERNEL: u64 = 0xffff_ffff_8100_0000;
 const IN_KERNEL: ProcessorState = ProcessorState {
@@ -93,4 +95,46 @@ fn event_trace_reports_a_page_fault() {
     assert_eq!(packets[..11], [0x02, 0x53, 0, 0x34, 0x12, 0, 0, 0, 0, 0, 0]);
     assert_eq!(packets[11..15], [0x02, 0x13, 0x01, 14]);
     assert_eq!(packets[15..18], [0x3d, 0x04, 0x00]);
+}
+
+#[test]
+fn hlt_until_an_interrupt_has_power_packets() {
+    let mut unit = unit_in_kernel(ctl::OS | ctl::PWR_EVT_EN, 0);
+    unit.sleep(KERNEL + 4, 0, 0, None);
+    // PWRE(C1), EXSTOP with IP, FUP (Table 33-57, row 5)
+    let packets = unit.take_output();
+    assert_eq!(packets, [0x02, 0x22, 0, 0, 0x02, 0xe2, 0x3d, 0x04, 0x00]);
+    unit.wake(0, 0, 1);
+    // CBR, PWRX by an interrupt (row 7)
+    let packets = unit.take_output();
+    assert_eq!(packets[..3], [0x02, 0x03, 10]);
+    assert_eq!(packets[4..], [0x02, 0xa2, 0x00, 0x01, 0, 0, 0]);
+}
+
+#[test]
+fn mwait_has_its_operands_if_the_context_is_traced() {
+    let mwait = Some(MwaitOperands {
+        hints: 0x21,
+        extensions: 1,
+    });
+    let mut unit = unit_in_kernel(ctl::OS | ctl::PWR_EVT_EN, 0);
+    unit.sleep(KERNEL + 4, 2, 1, mwait);
+    // MWAIT, PWRE, EXSTOP with IP, FUP (Table 33-57, row 4)
+    let packets = unit.take_output();
+    assert_eq!(packets[..10], [0x02, 0xc2, 0x21, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(packets[10..16], [0x02, 0x22, 0, 0x21, 0x02, 0xe2]);
+    let mut unit = unit_in_kernel(ctl::USER | ctl::PWR_EVT_EN, 0);
+    unit.sleep(KERNEL + 4, 2, 1, mwait);
+    // PWRE, EXSTOP (row 3)
+    assert_eq!(unit.take_output(), [0x02, 0x22, 0, 0x21, 0x02, 0x62]);
+}
+
+#[test]
+fn wake_without_power_event_trace_shows_the_clocks() {
+    let mut unit = unit_in_kernel(ctl::OS, 0);
+    unit.sleep(KERNEL + 4, 0, 0, None);
+    assert_eq!(unit.take_output(), []);
+    unit.wake(0, 0, 1);
+    // CBR (Table 33-55, row 25)
+    assert_eq!(unit.take_output(), [0x02, 0x03, 10, 0]);
 }

@@ -96,6 +96,24 @@ class BothUnits:
         self._cpu.unit.change_mode(ip, ip + 1, self._arch(self._state, self._cr3))
         self._bulk.set_interrupt_flag(clock, ip, ip + 1, flag)
 
+    def sleep(self, clock: int, ip: int, state: int, mwait: tuple[int, int] | None) -> None:
+        """Sleep by HLT (C1), or by MWAIT with hints and extensions, until an interrupt."""
+        sub_state = mwait[0] & 15 if mwait is not None else 0
+        self._cpu.unit.at(clock)
+        self._cpu.unit.sleep(ip, state, sub_state, mwait=mwait)
+        self._cpu.unit.wake(last=state, deepest=state, reason=1)
+        self._bulk.sleep(clock, ip, state, sub_state, mwait)
+        self._bulk.wake(clock, state, state, 1)
+
+    def system_management(self, clock: int, ip: int) -> None:
+        """Enter system management mode before `ip`, and return after 10 instructions."""
+        self._cpu.unit.at(clock)
+        self._cpu.unit.smi(ip)
+        self._bulk.enter_smm(clock, ip)
+        self._cpu.unit.at(clock + 10)
+        self._cpu.unit.rsm(ip)
+        self._bulk.leave_smm(clock + 10, ip, self._state, self._cr3)
+
     def packets(self, clock: int) -> tuple[bytes, bytes]:
         """End the trace; return the packets of the reference and of the bulk unit."""
         self._cpu.unit.at(clock)
@@ -120,7 +138,7 @@ def run_both_units(seed: int, ctl: int, cr3_match: int) -> tuple[bytes, bytes]:
     for _ in range(60):
         clock += random.choice((1, 3, 40, 700))
         ip, target = any_address(), any_address()
-        choice = random.randrange(7)
+        choice = random.randrange(9)
         if choice < 2:
             units.branch(clock, ip, target, random.random() < 0.5)
         elif choice == 2:
@@ -134,6 +152,13 @@ def run_both_units(seed: int, ctl: int, cr3_match: int) -> tuple[bytes, bytes]:
             units.transfer(clock, target, any_state(), iret=ip)
         elif choice == 5:
             units.mov_cr3(clock, ip, random.choice(TABLES))
+        elif choice == 6:
+            clock += 10
+            units.system_management(clock - 10, ip)
+        elif choice == 7:
+            hints = random.randrange(0xF0)
+            mwait = (hints, random.randrange(4)) if random.random() < 0.5 else None
+            units.sleep(clock, ip, hints >> 4 if mwait else 0, mwait)
         else:
             units.set_interrupt_flag(clock, ip, random.random() < 0.5)
     return units.packets(clock + 1)
@@ -144,7 +169,7 @@ def run_both_units(seed: int, ctl: int, cr3_match: int) -> tuple[bytes, bytes]:
     st.integers(0, 1 << 32),
     st.sampled_from([{"OS": 1}, {"User": 1}, {"OS": 1, "User": 1}]),
     st.sampled_from([{}, {"CYCEn": 1}, {"MTCEn": 1, "MTCFreq": 3}]),
-    st.sampled_from([{}, {"EventEn": 1}]),
+    st.sampled_from([{}, {"EventEn": 1}, {"PwrEvtEn": 1}]),
     st.sampled_from([{}, {"CR3Filter": 1}]),
 )
 def test_system_events_have_the_packets_of_the_reference(

@@ -27,12 +27,21 @@ pub(super) enum FlagChange {
     Load,
 }
 
+/// An instruction after which the processor waits for an interrupt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Halt {
+    Hlt,
+    Mwait,
+}
+
 pub(super) struct SystemBlock {
     block: TranslationBlock,
     pub(super) user: bool,
     pub(super) width: CodeWidth,
     /// The last instruction is a MOV to CR3.
     pub(super) writes_cr3: bool,
+    /// The last instruction.
+    pub(super) halt: Option<Halt>,
     /// The last instruction is an IRET.
     pub(super) is_iret: bool,
     /// The end can lead anywhere, or into the block itself: a callback at the last instruction must show that the end
@@ -106,6 +115,11 @@ impl SystemBlock {
             writes_cr3,
             has_quiet_end: !writes_cr3 && !needs_last_callback,
             is_iret: opcode == [0xcf],
+            halt: match opcode {
+                [0xf4] => Some(Halt::Hlt),
+                [0x0f, 0x01, 0xc9] => Some(Halt::Mwait),
+                _ => None,
+            },
             needs_last_callback,
             flag_changes,
             orders_processors: has_pause || block.has_atomic_instruction(),
@@ -267,6 +281,10 @@ mod tests {
         assert!(block_at(0x1000, &[3], &[0x0f, 0x22, 0xd8]).writes_cr3);
         assert!(!block_at(0x1000, &[3], &[0x0f, 0x22, 0xe0]).writes_cr3);
         assert!(block_at(0x1000, &[2], &[0x48, 0xcf]).is_iret);
+        assert_eq!(block_at(0x1000, &[1], &[0xf4]).halt, Some(Halt::Hlt));
+        let mwait = block_at(0x1000, &[3], &[0x0f, 0x01, 0xc9]);
+        assert_eq!(mwait.halt, Some(Halt::Mwait));
+        assert_eq!(block_at(0x1000, &[3], &[0x0f, 0x01, 0xc8]).halt, None);
         let flags = block_at(0x1000, &[1, 1, 1], &[0xfa, 0x90, 0xfb]).flag_changes;
         assert_eq!(flags, [(0, FlagChange::Clear), (2, FlagChange::Set)]);
     }

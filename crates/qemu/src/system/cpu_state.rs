@@ -11,6 +11,8 @@ use rtit_unit::{CodeWidth, ProcessorState};
 
 use super::qemu_log::LoggedInterrupt;
 
+const RAX: usize = 0;
+const RCX: usize = 8;
 const RDX: usize = 2 * 8;
 const RSI: usize = 6 * 8;
 const RDI: usize = 7 * 8;
@@ -81,6 +83,16 @@ impl SystemCpuState {
     fn hflags(self) -> u32 {
         // SAFETY: a field of that type.
         unsafe { self.read_after_registers(HFLAGS) }
+    }
+
+    pub(super) fn rax(self) -> u64 {
+        // SAFETY: a field of that type.
+        unsafe { self.read(RAX) }
+    }
+
+    pub(super) fn rcx(self) -> u64 {
+        // SAFETY: a field of that type.
+        unsafe { self.read(RCX) }
     }
 
     pub(super) fn rdx(self) -> u64 {

@@ -28,10 +28,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use rtit_events::{flag, EventKind, MessageKind};
-use rtit_unit::{settings::ctl, CodeWidth, EventReport, ProcessorState, Settings, TraceUnit};
+use rtit_unit::{
+    settings::ctl, CodeWidth, EventReport, MwaitOperands, ProcessorState, Settings, TraceUnit,
+};
 
 use super::address_filters::AddressFilters;
-use super::block::{FlagChange, SystemBlock, KERNEL_START};
+use super::block::{FlagChange, Halt, SystemBlock, KERNEL_START};
 use super::code_spaces::CodeReport;
 use super::cpu_state::{read_guest_memory, SystemCpuState};
 use super::kernel_modules::{read_module, read_string};
@@ -62,6 +64,11 @@ const MOST_WARNINGS: u32 = 10;
 const PAGE_BITS: u32 = 12;
 /// The kernel moves itself by a multiple of this.
 const KERNEL_ALIGNMENT: u64 = 1 << 21;
+/// C-states as MWAIT encodes them.
+const C0: u8 = 15;
+const C1: u8 = 0;
+/// The reason of a wake (Table 33-44).
+const WOKEN_BY_INTERRUPT: u8 = 1;
 /// Bytes of a thread's name.
 const COMM: usize = 16;
 
@@ -135,6 +142,8 @@ pub(super) struct ProcessorRecorder {
     discontinuities: Vec<u64>,
     /// Whether the processor was in real mode since the kernel's entry.
     has_been_reset: bool,
+    /// Whether the processor is in system management mode, which is not traced.
+    is_in_smm: bool,
     has_ended: bool,
     clock: u64,
     next_check: u64,
@@ -189,6 +198,7 @@ impl ProcessorRecorder {
             has_started_last: false,
             discontinuities: Vec::new(),
             has_been_reset: false,
+            is_in_smm: false,
             has_ended: false,
             clock: 0,
             next_check: 0,
@@ -225,7 +235,7 @@ impl ProcessorRecorder {
     #[inline(always)]
     pub(super) fn follow_to_block(&mut self, next: &'static SystemBlock, cpu: SystemCpuState) {
         let Some(block) = self.block else {
-            return self.start_if_known(next, cpu);
+            return self.follow_untraced_block(next, cpu);
         };
         match block.quiet_branch_to(next) {
             Some(taken) if block.has_quiet_end && !self.log.has_text() => {
@@ -242,9 +252,17 @@ impl ProcessorRecorder {
         self.enter_block(next);
     }
 
+    #[cold]
+    fn follow_untraced_block(&mut self, next: &'static SystemBlock, cpu: SystemCpuState) {
+        if self.is_in_smm {
+            self.leave_smm_if_done(next);
+        } else {
+            self.start_if_known(next, cpu);
+        }
+    }
+
     /// Starts the trace, if the processor is at the kernel's entry, or at its first 32-bit code after a start in real
     /// mode.
-    #[cold]
     fn start_if_known(&mut self, next: &'static SystemBlock, cpu: SystemCpuState) {
         self.cpu = cpu;
         self.log.assign_current_cpu(cpu);
@@ -531,21 +549,11 @@ impl ProcessorRecorder {
         if !self.has_logged_discontinuities(&events) {
             return self.lose_transition(block, next);
         }
-        for (index, event) in events.iter().enumerate() {
-            let is_explained = match event {
-                LogEvent::Cr3(value) => self.write_cr3(&mut last, *value),
-                LogEvent::SystemManagement => false,
-                LogEvent::Interrupt(interrupt) => {
-                    let later = events[index + 1..].iter().find_map(|event| match event {
-                        LogEvent::Interrupt(later) => Some(later),
-                        _ => None,
-                    });
-                    self.take_interrupt(&mut last, interrupt, later, next)
-                }
-            };
-            if !is_explained {
-                return self.lose_transition(block, next);
-            }
+        if !self.take_events(&mut last, &events, next) {
+            return self.lose_transition(block, next);
+        }
+        if self.is_in_smm {
+            return;
         }
         if let Some(block) = last {
             if !self.leave_block_without_event(block, next) {
@@ -566,12 +574,96 @@ impl ProcessorRecorder {
     fn has_logged_discontinuities(&mut self, events: &[LogEvent]) -> bool {
         let is_logged = |&from: &u64| {
             events.iter().any(
-                |event| matches!(event, LogEvent::Interrupt(interrupt) if interrupt.ip == from),
+                |event| matches!(event, LogEvent::Interrupt(found) | LogEvent::SmmEntry(found) if found.ip == from),
             )
         };
         let all = self.discontinuities.iter().all(is_logged);
         self.discontinuities.clear();
         all
+    }
+
+    /// Takes the events of the log between the last block and the next one. Returns false if one has no explanation.
+    fn take_events(
+        &mut self,
+        last: &mut Option<&'static SystemBlock>,
+        events: &[LogEvent],
+        next: &'static SystemBlock,
+    ) -> bool {
+        for (index, event) in events.iter().enumerate() {
+            let is_explained = match event {
+                LogEvent::Cr3(value) => self.write_cr3(last, *value),
+                LogEvent::SmmEntry(before) => {
+                    self.enter_smm(last.take(), before);
+                    let rest = events.get(index + 1..).unwrap_or_default();
+                    return self.leave_smm(rest, next);
+                }
+                LogEvent::SmmExit(_) => false,
+                LogEvent::Interrupt(interrupt) => {
+                    let later = events[index + 1..].iter().find_map(|event| match event {
+                        LogEvent::Interrupt(later) | LogEvent::SmmEntry(later) => Some(later),
+                        _ => None,
+                    });
+                    self.take_interrupt(last, interrupt, later, next)
+                }
+            };
+            if !is_explained {
+                return false;
+            }
+        }
+        true
+    }
+
+    // System management mode
+
+    /// Enters system management mode before an instruction, after the last block.
+    fn enter_smm(&mut self, last: Option<&'static SystemBlock>, before: &LoggedInterrupt) {
+        let state = before.state_before();
+        if let Some(block) = last {
+            if block.exit == BlockExit::Repeat && before.ip == block.last {
+                self.retire_part(block, block.instructions - 1);
+            } else if self.may_have_led_to(block, before.ip) {
+                self.retire_block(block, before.ip, Some(state));
+                if let Some(c_state) = self.sleep_after(block) {
+                    self.unit.wake(c_state, c_state, WOKEN_BY_INTERRUPT);
+                }
+            } else if let Some(count) = block.instruction_index_at(before.ip) {
+                self.retire_part(block, count);
+            } else {
+                self.lose_packets_until(block, before.ip, state);
+            }
+        }
+        self.path.cut_run();
+        self.unit.enter_smm(before.ip);
+        self.is_in_smm = true;
+        self.block = None;
+    }
+
+    /// Follows events in system management mode: only the exit counts, and what comes after it.
+    fn leave_smm(&mut self, events: &[LogEvent], next: &'static SystemBlock) -> bool {
+        let exit = (0..).zip(events).find_map(|(index, event)| match event {
+            LogEvent::SmmExit(after) => Some((index, after)),
+            _ => None,
+        });
+        let Some((index, after)) = exit else {
+            return true;
+        };
+        self.is_in_smm = false;
+        self.cr3 = after.cr3.unwrap_or(self.cr3);
+        self.unit
+            .leave_smm(after.ip, after.state_before(), self.cr3);
+        self.evaluates_filters = true;
+        let rest = events.get(index + 1..).unwrap_or_default();
+        self.take_events(&mut None, rest, next)
+    }
+
+    fn leave_smm_if_done(&mut self, next: &'static SystemBlock) {
+        let events = self.log.take_events();
+        if !self.leave_smm(&events, next) {
+            self.lose_transition(next, next);
+        }
+        if !self.is_in_smm {
+            self.enter_block(next);
+        }
     }
 
     /// Counts a comparison of the log with the state of the processor.
@@ -652,6 +744,7 @@ impl ProcessorRecorder {
     ) -> bool {
         let ip = interrupt.ip;
         let before = interrupt.state_before();
+        let mut c_state = None;
         if let Some(block) = last.take() {
             let index = block.instruction_index_at(ip);
             let may_have_ended = self.may_have_led_to(block, ip);
@@ -661,6 +754,7 @@ impl ProcessorRecorder {
                 self.retire_part(block, block.instructions - 1);
             } else if may_have_ended && (is_trap || index.is_none()) {
                 self.retire_block(block, ip, Some(before));
+                c_state = self.sleep_after(block);
             } else if let Some(count) = index {
                 self.retire_part(block, count);
             } else {
@@ -678,6 +772,9 @@ impl ProcessorRecorder {
         if interrupt.is_hardware && self.shared.has_several_processors() {
             self.catch_up();
         }
+        if let Some(state) = c_state {
+            self.unit.wake(state, state, WOKEN_BY_INTERRUPT);
+        }
         let (target, state) = match later {
             Some(later) => (later.ip, later.state_before()),
             None => (next.start, self.cpu.processor_state()),
@@ -693,20 +790,44 @@ impl ProcessorRecorder {
         true
     }
 
+    /// Reports that the processor sleeps, if the block ends with HLT or MWAIT. Returns the C-state.
+    fn sleep_after(&mut self, block: &SystemBlock) -> Option<u8> {
+        let mwait = match block.halt? {
+            Halt::Hlt => None,
+            // QEMU does not wait then.
+            Halt::Mwait if self.shared.has_several_processors() => return None,
+            // No instruction has changed the registers since.
+            Halt::Mwait => Some(MwaitOperands {
+                hints: self.cpu.rax() as u8,
+                extensions: self.cpu.rcx() as u8 & 3,
+            }),
+        };
+        let (state, sub_state) =
+            mwait.map_or((C1, 0), |mwait| (mwait.hints >> 4, mwait.hints & 15));
+        if state == C0 {
+            return None;
+        }
+        self.unit.sleep(block.last, state, sub_state, mwait);
+        Some(state)
+    }
+
     /// Gives up a transition that neither the code nor the log explains.
     fn lose_transition(&mut self, block: &SystemBlock, next: &SystemBlock) {
+        self.cr3 = self.cpu.cr3();
+        self.lose_packets_until(block, next.start, self.cpu.processor_state());
+    }
+
+    fn lose_packets_until(&mut self, block: &SystemBlock, ip: u64, state: ProcessorState) {
         self.totals.unknown_transitions += 1;
         if self.totals.unknown_transitions <= MOST_WARNINGS {
             let text = format!(
-                "it is unknown how the processor got from the block at {:#x} to {:#x}",
-                block.start, next.start
+                "it is unknown how the processor got from the block at {:#x} to {ip:#x}",
+                block.start
             );
             self.send_message(EventKind::Warning, 0, 0, text.as_bytes());
         }
         self.path.cut_run();
-        self.cr3 = self.cpu.cr3();
-        self.unit
-            .lose_packets_until(next.start, self.cpu.processor_state(), self.cr3);
+        self.unit.lose_packets_until(ip, state, self.cr3);
         self.evaluates_filters = true;
     }
 

@@ -177,11 +177,13 @@ pub(super) enum LogEvent {
     Interrupt(LoggedInterrupt),
     /// MOV to CR3, or another write of CR3.
     Cr3(u64),
-    /// Entry into or exit from system management mode.
-    SystemManagement,
+    /// Entry into system management mode, and the state before it.
+    SmmEntry(LoggedInterrupt),
+    /// RSM, and the state after it.
+    SmmExit(LoggedInterrupt),
 }
 
-/// An interrupt or exception, with the state of the processor before it.
+/// An interrupt or exception, with the state of the processor before it. Of system management mode, only the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct LoggedInterrupt {
     pub(super) vector: u8,
@@ -225,13 +227,22 @@ pub(super) fn parse_log(text: &str) -> Vec<LogEvent> {
             events.extend(parse_hex(value).map(LogEvent::Cr3));
         } else if line.starts_with("Servicing hardware INT=") {
             is_hardware = true;
-        } else if line.starts_with("SMM: ") {
-            events.push(LogEvent::SystemManagement);
+        } else if line.starts_with("SMM: enter") {
+            events.push(LogEvent::SmmEntry(LoggedInterrupt::default()));
+        } else if line.starts_with("SMM: after RSM") {
+            events.push(LogEvent::SmmExit(LoggedInterrupt::default()));
         } else if let Some(found) = parse_interrupt_line(line, is_hardware) {
             is_hardware = false;
             events.push(LogEvent::Interrupt(found));
-        } else if let Some(LogEvent::Interrupt(last)) = events.last_mut() {
-            add_register_line(last, line);
+        } else {
+            match events.last_mut() {
+                Some(LogEvent::Interrupt(last)) => add_register_line(last, line),
+                Some(LogEvent::SmmEntry(last) | LogEvent::SmmExit(last)) => {
+                    add_instruction_pointer(last, line);
+                    add_register_line(last, line);
+                }
+                _ => {}
+            }
         }
     }
     events
@@ -254,6 +265,15 @@ fn parse_interrupt_line(line: &str, is_hardware: bool) -> Option<LoggedInterrupt
         cr2: field(" CR2="),
         ..LoggedInterrupt::default()
     })
+}
+
+/// Adds IP and CPL of a line such as `RIP=ffffffff81a0b2c0 RFL=00000202 [-------] CPL=0 II=0 A20=1 SMM=0 HLT=0`.
+fn add_instruction_pointer(event: &mut LoggedInterrupt, line: &str) {
+    let digits = line.strip_prefix("RIP=").or(line.strip_prefix("EIP="));
+    if let Some(ip) = digits.and_then(parse_hex) {
+        event.ip = ip;
+        event.user = line.contains(" CPL=3");
+    }
 }
 
 /// Adds a line of the dump of the registers.
@@ -313,6 +333,10 @@ EFER=0000000000000d01
      8: v=ec e=0000 i=0 cpl=0 IP=0010:ffffffff81a0b2c0 pc=ffffffff81a0b2c0 SP=0018:fffffe0000003ff0 env->regs[R_EAX]=0
      9: v=03 e=0000 i=1 cpl=0 IP=0010:ffffffff81000010 pc=ffffffff81000010 SP=0018:0000000000000000 env->regs[R_EAX]=0
 SMM: enter
+RAX=0000000000000000 RBX=0000000000000000 RCX=0000000000000000 RDX=00000000000000b2
+RIP=ffffffffc0000010 RFL=00000202 [-------] CPL=0 II=0 A20=1 SMM=0 HLT=0
+CS =0010 0000000000000000 ffffffff 00af9b00 DPL=0 CS64 [-RA]
+CR0=80050033 CR2=0000000000401a20 CR3=0000000002a1c000 CR4=003506f0
 ";
         let events = parse_log(text);
         let is_hardware = |event: &LogEvent| match event {
@@ -322,6 +346,13 @@ SMM: enter
         assert_eq!(events[0], LogEvent::Cr3(0x2a1_c000));
         assert_eq!(is_hardware(&events[1]), Some((true, false)));
         assert_eq!(is_hardware(&events[2]), Some((false, true)));
-        assert_eq!(events[3], LogEvent::SystemManagement);
+        let before = LoggedInterrupt {
+            ip: 0xffff_ffff_c000_0010,
+            cr3: Some(0x2a1_c000),
+            interrupt_flag: true,
+            is_64_bit: true,
+            ..LoggedInterrupt::default()
+        };
+        assert_eq!(events[3], LogEvent::SmmEntry(before));
     }
 }
