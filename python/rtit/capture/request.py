@@ -104,6 +104,7 @@ def native_tracer_module() -> ModuleType:
 
 
 _COUNT = re.compile(r"(\+?)([0-9][0-9_]*)")
+_ADDRESS = re.compile(r"0[xX][0-9a-fA-F]+")
 _EDGE_FORM = re.compile(r"#(?:[gG]|[0-9]+)$")
 _LIMIT = 1 << 63
 
@@ -113,7 +114,8 @@ class WindowEdge:
     """Where the window begins or ends.
 
     A function: `path` is its file's real path, `offset` and `size` are in bytes of the file. Else
-    `count` instructions, since the start if `relative`. `text` is what the user wrote.
+    `count` instructions, since the start if `relative`. `text` is what the user wrote. Of a system:
+    `path` is "", and `offset` an address; `is_linked` is that of `AddressFilter`.
     """
 
     text: str
@@ -122,6 +124,7 @@ class WindowEdge:
     size: int = 0
     count: int = 0
     relative: bool = False
+    is_linked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,38 @@ def parse_window(
                 f"--stop-at {stop} leaves nothing to trace: N must be greater than {least}"
             )
     return RecordWindow(first, last)
+
+
+def parse_system_window(
+    start: str | None, stop: str | None, kernel: Sequence[Symbol]
+) -> RecordWindow:
+    """Return the window of a system, whose kernel has these symbols as linked (empty: unknown).
+
+    An edge is a function of the kernel or an address (0x...). Raises UsageError.
+    """
+    return RecordWindow(
+        None if start is None else _parse_system_edge("--start-at", start, kernel),
+        None if stop is None else _parse_system_edge("--stop-at", stop, kernel),
+    )
+
+
+def _parse_system_edge(option: str, text: str, kernel: Sequence[Symbol]) -> WindowEdge:
+    from rtit.capture.filters import parse_system_filters
+
+    word = text.strip()
+    is_address = _ADDRESS.fullmatch(word) is not None
+    if not is_address and (not word or word[0] in "+-0123456789"):
+        raise UsageError(
+            f"{option} {text}: with --system, expected a function of the kernel or an address "
+            "(0x...)"
+        )
+    try:
+        [found] = parse_system_filters(
+            [f"filter {word}/1" if is_address else f"filter {word}"], kernel
+        )
+    except UsageError as error:
+        raise UsageError(f"{option} {text}: {_shorten_filter_error(error)}") from error
+    return WindowEdge(text, path="", offset=found.offset, size=1, is_linked=found.is_linked)
 
 
 def _parse_edge(option: str, text: str, program: str | PathLike[str] | None) -> WindowEdge:
@@ -397,7 +432,11 @@ class RecordRequest:
                     if self.system
                     else parse_filters(self.filters, program=program)
                 )
-            window = parse_window(self.start_at, self.stop_at, program=program)
+            window = (
+                parse_system_window(self.start_at, self.stop_at, kernel)
+                if self.system
+                else parse_window(self.start_at, self.stop_at, program=program)
+            )
         except ImageError as error:
             raise RecordError(str(error)) from error
         if self.truth is not None:
@@ -433,8 +472,6 @@ class RecordRequest:
             raise UsageError("--cpus with --system needs --kernel; QEMU has the option -smp")
         excluded = {
             "--pid": self.pids,
-            "--start-at": self.start_at,
-            "--stop-at": self.stop_at,
             "--qemu-env": self.qemu_env,
         }
         for option, value in excluded.items():

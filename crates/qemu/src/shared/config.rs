@@ -42,6 +42,13 @@ pub(crate) struct SystemFilter {
     pub(crate) is_linked: bool,
 }
 
+/// An edge of the recording window of a whole system. `is_linked`: as that of `SystemFilter`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SystemEdge {
+    pub(crate) address: u64,
+    pub(crate) is_linked: bool,
+}
+
 /// The address of `do_init_module` as linked, offsets in struct module, and those in struct mod_kallsyms.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ModuleLayout {
@@ -105,6 +112,8 @@ pub(crate) struct RecordingConfig {
     pub(crate) programs: Option<ProgramLayout>,
     /// Of a whole system.
     pub(crate) system_filters: Vec<SystemFilter>,
+    /// Start and stop.
+    pub(crate) system_edges: [Option<SystemEdge>; 2],
 }
 
 impl RecordingConfig {
@@ -134,6 +143,7 @@ impl RecordingConfig {
             modules: None,
             programs: None,
             system_filters: Vec::new(),
+            system_edges: [None; 2],
         };
         for line in text.lines() {
             let (name, value) = line
@@ -207,6 +217,8 @@ impl RecordingConfig {
             "stop" => self.window.set_edge(true, value)?,
             "kernel" => self.kernel = Some(parse_kernel_layout(value)?),
             "system_filter" => self.system_filters.push(parse_system_filter(value)?),
+            "system_start" => self.system_edges[0] = Some(parse_system_edge(value)?),
+            "system_stop" => self.system_edges[1] = Some(parse_system_edge(value)?),
             "modules" => self.modules = Some(parse_module_layout(value)?),
             "programs" => self.programs = Some(parse_program_layout(value)?),
             _ => self
@@ -254,6 +266,17 @@ fn parse_system_filter(text: &str) -> Result<SystemFilter, String> {
             is_linked: linked == 1,
         }),
         _ => Err(wrong()),
+    }
+}
+
+/// Parses an address, and 1 if it is that as linked.
+fn parse_system_edge(text: &str) -> Result<SystemEdge, String> {
+    match parse_numbers("system_start", text)?[..] {
+        [address, linked] => Ok(SystemEdge {
+            address,
+            is_linked: linked == 1,
+        }),
+        _ => Err(format!("settings: no edge of a system: {text}")),
     }
 }
 

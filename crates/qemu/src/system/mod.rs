@@ -14,7 +14,8 @@
 //! in the trace and a warning. The executed path comes from the same blocks, but its part that filters let through is
 //! chosen by the state of the processor, not by the trace unit.
 //!
-//! `address_filters` selects the part of the path that `--filter` lets through.
+//! `address_filters` selects the part of the path that `--filter` lets through, and `trace_window` the part between
+//! `--start-at` and `--stop-at`.
 //!
 //! `processors` has what several processors share. QEMU runs them in threads of their own, or all in one thread.
 //!
@@ -31,5 +32,6 @@ mod processor;
 mod processors;
 mod program_mappings;
 pub(crate) mod qemu_log;
+mod trace_window;
 
 pub(crate) use callbacks::install_system_plugin;

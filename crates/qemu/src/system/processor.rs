@@ -40,6 +40,7 @@ use super::kernel_modules::{read_module, read_string};
 use super::processors::{CodeSpaces, SharedByProcessors};
 use super::program_mappings::ProgramReader;
 use super::qemu_log::{LogEvent, LoggedInterrupt, ProcessorLog};
+use super::trace_window::TraceWindow;
 use crate::fatal_error::exit_with_error;
 use crate::shared::config::{KernelLayout, ModuleLayout, ProgramLayout, RecordingConfig};
 use crate::shared::recorder_link::{new_message, Message};
@@ -127,11 +128,12 @@ pub(super) struct ProcessorRecorder {
     psbs: u64,
     context: TracedContext,
     filters: AddressFilters,
+    window: TraceWindow,
     event_trace: bool,
     cpu: SystemCpuState,
     /// The block that has started, None while the processor is not traced.
     block: Option<&'static SystemBlock>,
-    /// Whether filters by CPL and CR3 let that block through, and whether address filters do so too.
+    /// Whether window and filters by CPL and CR3 let that block through, and whether address filters do so too.
     is_in_context: bool,
     is_traced: bool,
     /// Whether the trace unit evaluates its address filters at the next block, whatever leads there.
@@ -189,6 +191,7 @@ impl ProcessorRecorder {
                 cr3_match: has(ctl::CR3_FILTER).then_some(settings.cr3_match),
             },
             filters: AddressFilters::new(&config.system_filters),
+            window: TraceWindow::new(config.system_edges),
             event_trace: has(ctl::EVENT_EN),
             cpu: SystemCpuState::NONE,
             block: None,
@@ -288,8 +291,7 @@ impl ProcessorRecorder {
         self.unit
             .start_in_state(next.start, cpu.processor_state(), self.cr3);
         self.set_address_ranges();
-        self.unit.enable_tracing();
-        self.evaluates_filters = true;
+        self.enable_tracing();
         self.enter_block(next);
     }
 
@@ -328,7 +330,10 @@ impl ProcessorRecorder {
             self.follow_change();
             self.check_code(next);
         }
-        self.is_in_context = self.context.contains(next.user, self.cpu);
+        if self.window.is_used() {
+            self.follow_window(next);
+        }
+        self.is_in_context = self.window.is_open() && self.context.contains(next.user, self.cpu);
         if self.evaluates_filters {
             self.arrive_at(next.start, next.user);
             self.evaluates_filters = false;
@@ -398,17 +403,43 @@ impl ProcessorRecorder {
     fn restart_trace(&mut self, clock: u64) {
         self.unit.disable_tracing();
         self.set_clock(clock.max(self.clock));
-        self.unit.enable_tracing();
+        self.enable_tracing();
         self.path.cut_run();
-        self.evaluates_filters = true;
     }
 
-    // Address filters
+    // The recording window and address filters
+
+    /// Sets TraceEn, if the window is open.
+    fn enable_tracing(&mut self) {
+        if self.window.is_open() {
+            self.unit.enable_tracing();
+            self.evaluates_filters = true;
+        }
+    }
+
+    /// Opens or closes the window before a block, for all processors if the block contains the edge.
+    #[inline(never)]
+    fn follow_window(&mut self, next: &SystemBlock) {
+        let shared = self.shared;
+        let clock = &shared.shared_clock;
+        let was_open = self.window.is_open();
+        self.window.enter_phase(clock.window_phase());
+        if self.window.ends_phase(next, shared.kernel_move()) {
+            clock.end_window_phase(self.window.phase(), 0);
+            self.window.enter_phase(clock.window_phase());
+        }
+        if was_open != self.window.is_open() {
+            self.path.cut_run();
+            self.unit.disable_tracing();
+            self.enable_tracing();
+        }
+    }
 
     /// Notes that a branch or event leads to `ip`, for the executed path.
     #[inline(always)]
     fn arrive_at(&mut self, ip: u64, user: bool) {
-        if self.filters.are_used() && self.context.contains(user, self.cpu) {
+        let is_traced = self.window.is_open() && self.context.contains(user, self.cpu);
+        if self.filters.are_used() && is_traced {
             self.filters.arrive_at(ip);
         }
     }
@@ -649,9 +680,13 @@ impl ProcessorRecorder {
         };
         self.is_in_smm = false;
         self.cr3 = after.cr3.unwrap_or(self.cr3);
-        self.unit
-            .leave_smm(after.ip, after.state_before(), self.cr3);
-        self.evaluates_filters = true;
+        let state = after.state_before();
+        if self.window.is_open() {
+            self.unit.leave_smm(after.ip, state, self.cr3);
+            self.evaluates_filters = true;
+        } else {
+            self.unit.start_in_state(after.ip, state, self.cr3);
+        }
         let rest = events.get(index + 1..).unwrap_or_default();
         self.take_events(&mut None, rest, next)
     }
@@ -731,7 +766,7 @@ impl ProcessorRecorder {
         self.send_message(EventKind::Switch, name, 0, &[]);
         self.switched_to = name;
         self.set_clock(self.clock + SWITCH_MARGIN);
-        self.unit.enable_tracing();
+        self.enable_tracing();
     }
 
     /// Takes an interrupt or exception. `later`: the next one, before any block.

@@ -90,7 +90,9 @@ def plugin_settings(
             addresses = f"{each.offset} {each.offset + each.size - 1} {int(each.is_linked)}"
             lines.append(f"system_filter={each.action} {addresses}")
     for name, edge in (("start", window.start), ("stop", window.stop)):
-        if edge is not None:
+        if edge is not None and edge.path == "":
+            lines.append(f"system_{name}={edge.offset} {int(edge.is_linked)}")
+        elif edge is not None:
             lines.append(f"{name}={_format_edge(edge)}")
     return "".join(f"{line}\n" for line in lines)
 
