@@ -23,6 +23,7 @@ from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.counts import BoundedCounter
 from rtit.trace.tables.unknown_loops import describe_loops, instructions_in_unknown_iterations
+from rtit.trace.threads.schedule import instructions_by_thread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,31 +84,44 @@ def mapping_periods(
 ) -> Iterator[MappingPeriod]:
     """Return the totals of a stream, by mapping period.
 
-    A process that never reuses addresses has one period. Rows are added up here, which takes
-    longer, for a stream of several threads, and `thread_counts` then gets the instructions of each
-    thread; and for a thread of a trace with the kernel. Counts beyond the limit of the trace are in
-    the first period.
+    If no address has two meanings in the processes of the stream, there is one period. Otherwise
+    rows are added up here, which takes longer, for a stream of several threads, and for a thread of
+    a trace with the kernel. `thread_counts` gets the instructions of each thread of several. Counts
+    beyond the limit of the trace are in the first period.
     """
     has_several_threads = stream.has_several_threads
-    if not has_several_threads:
-        mappings = list(images.mappings(stream.tid))
-        if not has_reused_addresses(mappings):
-            yield MappingPeriod(stream.totals(), mappings)
-            return
-        if not stream.needs_extraction:
-            epochs = _MappingEpochs(images)
-            starts = epochs.mapping_change_times(stream.tid).tolist()
-            for epoch, totals in stream.totals_by_period(starts):
-                yield MappingPeriod(totals, epochs.mappings_in_epoch(stream.tid, epoch))
-            return
+    mappings = _mappings_of_stream(stream, images)
+    if not has_reused_addresses(mappings):
+        yield MappingPeriod(stream.totals(), mappings)
+        if has_several_threads:
+            thread_counts.update(instructions_by_thread(stream.rows()))
+        return
+    if not has_several_threads and not stream.needs_extraction:
+        epochs = _MappingEpochs(images)
+        starts = epochs.mapping_change_times(stream.tid).tolist()
+        for epoch, totals in stream.totals_by_period(starts):
+            yield MappingPeriod(totals, epochs.mappings_in_epoch(stream.tid, epoch))
+        return
     sums = MappingPeriodSums(stream, images)
     for branches in stream.branches():
         sums.add_branches(branches)
     for rows in stream.rows():
         sums.add_rows(rows)
         if has_several_threads:
-            _count_by_thread(thread_counts, rows)
+            thread_counts.update(instructions_by_thread([rows]))
     yield from sums.periods()
+
+
+def _mappings_of_stream(stream: Stream, images: Images) -> list[Mapping]:
+    """Return the mappings of all processes of a stream; none if none of them has a file."""
+    if not stream.has_several_threads:
+        return list(images.mappings(stream.tid))
+    scope = stream.thread_scope
+    pids = {stream.pid, *(pid for pid, _ in stream.thread_ids)}
+    if scope is not None and scope.selected is None:
+        pids.update(scope.schedule.intervals.pid)
+    found = {each: None for pid in sorted(pids) for each in images.mappings(pid)}
+    return list(found) if any(has_file(each.path) for each in found) else []
 
 
 class MappingPeriodSums:
@@ -162,13 +176,6 @@ class _SumsByEpoch:
         """Return the rows of a key."""
         begin, end = np.searchsorted(self.keys, [key, key + 1]).tolist()
         return [column[begin:end] for column in self._columns]
-
-
-def _count_by_thread(thread_counts: Counter[int], rows: Rows) -> None:
-    tids, positions = np.unique(rows.extra_columns["tid"], return_inverse=True)
-    counts = np.bincount(positions, rows.instructions, len(tids))
-    for tid, count in zip(tids.tolist(), counts.tolist(), strict=True):
-        thread_counts[tid] += int(count)
 
 
 Function = tuple[str, str]

@@ -276,12 +276,21 @@ class Stream(NotebookDisplay):
         """The stream of one thread. The ledger reports the bytes of the others as `elsewhere`."""
         return self.for_threads([(pid, tid)], names)
 
-    def for_threads(self, threads: Sequence[ThreadId], names: Mapping[int, str]) -> Stream:
-        """One stream of these threads. Its `pid`, `tid` and `name` are those of the first."""
+    def for_threads(
+        self,
+        threads: Sequence[ThreadId],
+        names: Mapping[int, str],
+        *,
+        has_all_threads: bool = False,
+    ) -> Stream:
+        """One stream of these threads. Its `pid`, `tid` and `name` are those of the first.
+
+        `has_all_threads`: no other thread executed anything.
+        """
         pid, tid = threads[0]
-        scope = (
-            self.thread_scope.select_threads(*threads) if self.thread_scope is not None else None
-        )
+        scope = self.thread_scope
+        if scope is not None:
+            scope = scope.select_threads(*threads, has_all_threads=has_all_threads)
         image = self.images.find_image(pid) if self.images is not None else None
         return self.copy_with(
             image=image or Image(), tid=tid, pid=pid, name=names.get(tid), thread_scope=scope

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.trace.tables.batch import ErrorClass
+from rtit.trace.threads.schedule import instructions_by_thread
 from rtit.views.spilled_lines import BoundedLines, SpilledLines
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ def _stream_statistics(
 ) -> StreamStatistics:
     for name, path, count in stream.instructions_by_function(trace.symbols):
         functions[name, path] += count
-    by_thread = _count_by_thread(stream)
+    by_thread = Counter[int]()
+    if stream.has_several_threads:
+        by_thread = instructions_by_thread(stream.blocks())
     counts = stream.counts()
     exact = 0
     causes: set[ErrorClass | None] = set()
@@ -165,18 +168,6 @@ def _count_ambiguous(stream: Stream) -> tuple[int, int]:
         inside[inside] = first[at[inside]] < rows.offset[inside]
         instructions += int(rows.instructions[inside].sum())
     return len(last), instructions
-
-
-def _count_by_thread(stream: Stream) -> Counter[int]:
-    """Return the instructions of each thread of a CPU that has several."""
-    found: Counter[int] = Counter()
-    if not stream.has_several_threads:
-        return found
-    for rows in stream.blocks():
-        tids = rows.extra_columns["tid"]
-        for tid in set(tids.tolist()):
-            found[tid] += int(rows.instructions[tids == tid].sum())
-    return found
 
 
 def _thread_title(trace: Trace, tid: int) -> str:

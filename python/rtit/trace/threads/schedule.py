@@ -30,6 +30,7 @@ interval; its thread is unknown.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -160,10 +161,12 @@ class ThreadScope:
     schedule: ThreadSchedule
     selected: tuple[ThreadId, ...] | None = None
     """None: all threads."""
+    has_all_threads: bool = False
+    """Whether no thread outside of `selected` executed anything."""
 
-    def select_threads(self, *threads: ThreadId) -> ThreadScope:
+    def select_threads(self, *threads: ThreadId, has_all_threads: bool = False) -> ThreadScope:
         """Return the same schedule with only these threads selected."""
-        return replace(self, selected=threads)
+        return replace(self, selected=threads, has_all_threads=has_all_threads)
 
     @property
     def selected_tids(self) -> frozenset[int] | None:
@@ -185,7 +188,9 @@ class ThreadScope:
     @property
     def tids_to_extract(self) -> frozenset[int] | None:
         """The threads whose rows must be extracted after decoding; None: keep all rows."""
-        return None if self.skips_unselected_intervals else self.selected_tids
+        if self.has_all_threads or self.skips_unselected_intervals:
+            return None
+        return self.selected_tids
 
     def native_interval_columns(self) -> tuple[Buffer, Buffer, list[IntervalCode]]:
         """Columns for the native decoder: start (TSC, u64) and code index (u32) of each interval,
@@ -249,20 +254,25 @@ class ThreadAttribution:
         start = self._intervals.start[reached - 1] if reached else 0
         early = sum(row < len(batch) and batch.time[row] < start for row in switch_rows)
         self._current = max(self._current, reached - early)
-        ordinals = np.full(len(batch), self._current, np.int64)
+        first_rows, ordinals = [0], [self._current]
         for row in switch_rows:
             if row >= len(batch):
                 self._switch_pending = True
             elif self._may_switch_at(batch, row):
                 self._current = self._next_interval_of_other_thread()
-                ordinals[row:] = self._current
-        columns = {name: self._look_up_interval_column(name, ordinals) for name in ("tid", "pid")}
+                first_rows.append(row)
+                ordinals.append(self._current)
+        counts = np.diff([*first_rows, len(batch)])
+        names = ("tid", "pid", *(GUEST_COLUMNS if self._guest_spaces is not None else ()))
+        columns = {
+            name: np.repeat(self._values_of_intervals(name, ordinals), counts) for name in names
+        }
         if self._guest_spaces is not None:
             in_guest = np.zeros(len(batch), bool)
             if "space" in batch.extra_columns:
                 in_guest = np.isin(batch.extra_columns["space"], self._guest_spaces)
             for name in GUEST_COLUMNS:
-                found = self._look_up_interval_column(name, ordinals)
+                found = columns[name]
                 # Negative also where an interval has no guest.
                 columns[name] = np.where(in_guest & (found >= 0), found, np.int32(UNKNOWN))
         return batch.with_columns(**columns)
@@ -279,9 +289,10 @@ class ThreadAttribution:
         batch = batch.without_columns([_INTERVAL_COLUMN])
         return self.add_thread_columns(batch, int(reached[0]) if len(reached) else 0)
 
-    def _look_up_interval_column(self, name: str, ordinals: NDArray[np.int64]) -> NDArray[np.int32]:
-        column = np.asarray(getattr(self._intervals, name))
-        return np.where(ordinals > 0, column[np.maximum(ordinals, 1) - 1], np.int32(UNKNOWN))
+    def _values_of_intervals(self, name: str, ordinals: Sequence[int]) -> NDArray[np.int32]:
+        column = getattr(self._intervals, name)
+        values = [column[ordinal - 1] if ordinal else UNKNOWN for ordinal in ordinals]
+        return np.array(values, np.int32)
 
     def _switch_rows(self, batch: Batch) -> list[int]:
         """Rows at which `__switch_to` begins; `len(batch)`: the first row of the next batch."""
@@ -352,11 +363,30 @@ def threads_in(batches: Iterable[Batch]) -> list[ThreadId]:
     """Return the distinct (pid, tid) of rows with thread columns, in order of first appearance."""
     found: dict[ThreadId, None] = {}
     for batch in batches:
-        tids = batch.extra_columns["tid"]
-        changes = [*range(min(1, len(batch))), *((tids[1:] != tids[:-1]).nonzero()[0] + 1)]
-        pids_and_tids = (batch.extra_columns[name][changes].tolist() for name in ("pid", "tid"))
+        first = _first_rows_of_threads(batch.extra_columns["tid"])
+        pids_and_tids = (batch.extra_columns[name][first].tolist() for name in ("pid", "tid"))
         found |= dict.fromkeys(zip(*pids_and_tids, strict=True))
     return list(found)
+
+
+def instructions_by_thread(batches: Iterable[Rows]) -> Counter[int]:
+    """Return the number of instructions of each thread, by tid, of rows with thread columns."""
+    found: Counter[int] = Counter()
+    for rows in batches:
+        if len(rows):
+            tids = rows.extra_columns["tid"]
+            first = _first_rows_of_threads(tids)
+            sums = np.add.reduceat(rows.instructions, first, dtype=np.uint64)
+            for tid, count in zip(tids[first].tolist(), sums.tolist(), strict=True):
+                found[tid] += count
+    return found
+
+
+def _first_rows_of_threads(tids: NDArray[np.int32]) -> NDArray[np.intp]:
+    """Return the rows at which the thread is another one than before."""
+    is_first = np.ones(len(tids), np.bool_)
+    is_first[1:] = tids[1:] != tids[:-1]
+    return np.flatnonzero(is_first)
 
 
 def schedule_of_cpu(

@@ -79,7 +79,8 @@ class ThreadSplitter:
                 work_left -= work
                 found += [self.stream_of_thread(stream, *thread) for thread in threads]
             else:
-                found.append(stream.for_threads(threads, self._names))
+                has_all = len(threads) == len(self._executed_threads(stream))
+                found.append(stream.for_threads(threads, self._names, has_all_threads=has_all))
         if (
             always_split
             and total_work > MAX_FORCED_WORK
