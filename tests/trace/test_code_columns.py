@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,6 +23,7 @@ from rtit.capture.events import EventFlag, EventKind
 from rtit.capture.ptrace.session import replay_events
 from rtit.cli.main import main
 from rtit.errors import UsageError
+from rtit.packets import encode
 from rtit.perfdata import SwitchRecords
 from rtit.trace import BranchKind, CallKind, Trace
 from support.recordings import RTIT, RecordedProgram, Recorder, require_backend
@@ -322,3 +324,69 @@ def test_json_has_the_requested_columns(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {row["function"] for row in rows} == {"repeat"}
     assert all(row["line"] > 0 and "file" not in row and "index" not in row for row in rows)
+
+
+STATE = ["cpl", "cr3"]
+KERNEL_CODE = 0xFFFF_FFFF_8100_0000
+
+
+def stream_of_page_tables(rounds: int) -> Any:
+    """Return a stream in which a PIP changes CR3 twice in each round, at MOV CR3 instructions."""
+
+    def tip(address: int) -> bytes:
+        return encode("TIP", ip_bytes=6, payload=address)
+
+    # 1000 nop; 1001 mov cr3, rax; 1004 nop; 1005 jmp rax, and in the kernel the same
+    code = "90 0f22d8 90 ffe0"
+    each = (
+        encode("PIP", cr3=0x5000, nr=0)
+        + tip(KERNEL_CODE)
+        + encode("PIP", cr3=0x7000, nr=0)
+        + tip(0x1000)
+    )
+    end = encode("FUP", ip_bytes=6, payload=0x1000) + encode("TIP.PGD", ip_bytes=0)
+    return make_stream(each * rounds + end, {0x1000: code, KERNEL_CODE: code})
+
+
+def test_rows_have_cr3_of_the_last_pip() -> None:
+    stream = stream_of_page_tables(2)
+    rows = stream.instructions(extra_columns=STATE).columns()
+    offsets = (0, 1, 4, 5)
+    # MOV CR3 itself still runs with the old value, which is unknown at first.
+    user = [(0x1000 + offset, 3) for offset in offsets]
+    kernel = [(KERNEL_CODE + offset, 0) for offset in offsets]
+    values = [0, 0, 0x5000, 0x5000, 0x5000, 0x5000, 0x7000, 0x7000]
+    values += [0x7000, 0x7000, 0x5000, 0x5000, 0x5000, 0x5000, 0x7000, 0x7000]
+    expected = [(*row, cr3) for row, cr3 in zip((user + kernel) * 2, values, strict=True)]
+    found = zip(*(rows[name].tolist() for name in ("ip", *STATE)), strict=True)
+    assert [*found] == expected
+
+
+def test_block_ends_where_cr3_changes() -> None:
+    blocks = stream_of_page_tables(1).blocks(extra_columns=STATE).columns()
+    found = zip(*(blocks[name].tolist() for name in ("start", "instructions", *STATE)), strict=True)
+    assert [*found] == [
+        (0x1000, 2, 3, 0),
+        (0x1004, 2, 3, 0x5000),
+        (KERNEL_CODE, 2, 0, 0x5000),
+        (KERNEL_CODE + 4, 2, 0, 0x7000),
+    ]
+
+
+def test_batches_continue_with_the_last_cr3() -> None:
+    values = np.concatenate(
+        [batch.cr3 for batch in stream_of_page_tables(50_000).instructions(extra_columns=STATE)]
+    )
+    expected = np.tile(np.array([0x7000, 0x7000, *[0x5000] * 4, 0x7000, 0x7000]), 50_000)
+    assert (values[2:] == expected[2:]).all()
+
+
+def test_first_thread_of_linux_runs_at_cpl_0_only() -> None:
+    """Code that starts a processor runs below the addresses of the kernel."""
+    stream = replace(stream_of_page_tables(1), tid=0, pid=0)
+    assert not np.concatenate([each.cpl for each in stream.blocks(extra_columns=["cpl"])]).any()
+
+
+def test_branches_have_no_cr3() -> None:
+    with pytest.raises(UsageError, match="branches have no column cr3: use blocks or instructions"):
+        stream_of_page_tables(1).branches(extra_columns=["cr3"])

@@ -72,6 +72,11 @@ pub struct Event {
 }
 
 impl Event {
+    /// Returns CR3 from here on; `None` if the event does not change it.
+    pub fn cr3(&self) -> Option<u64> {
+        (self.kind == EventKind::Paging).then_some(self.value & !1)
+    }
+
     /// Returns whether execution is in a transaction from here on; `None` if the event does not change that.
     pub fn is_in_transaction(&self) -> Option<bool> {
         (self.kind == EventKind::ModeTsx).then_some(self.value & 1 != 0)

@@ -94,6 +94,7 @@ pub fn rows_dict(py: Python<'_>, rows: RunColumns) -> PyResult<Bound<'_, PyDict>
         bits: Column::from(rows.bits),
         in_tx: Column::from(rows.in_tx),
         space: Column::from(rows.space),
+        cr3: Column::from(rows.cr3),
         time: Column::from(rows.time),
         offset: Column::from(rows.offset),
         event_row: column_of_rows(events, |at| at.row),
@@ -114,6 +115,7 @@ pub fn instructions_dict(py: Python<'_>, rows: InstructionColumns) -> PyResult<B
         in_tx: Column::from(rows.in_tx),
         offset: Column::from(rows.offsets),
         space: Column::from(rows.space),
+        cr3: Column::from(rows.cr3),
     )
 }
 

@@ -18,6 +18,7 @@ from rtit.annotation.function_code import function_ranges, read_instructions
 from rtit.annotation.loop_iterations import iteration_bounds
 from rtit.annotation.loops import FoundLoop, find_loops
 from rtit.errors import UsageError
+from rtit.image import has_file
 from rtit.image.source_lines import read_source
 from rtit.profile.builder import build_profile
 from rtit.profile.regions import find_function
@@ -160,8 +161,9 @@ def annotate_streams(
     trace: Trace, streams: Sequence[Stream], function: str, *, loop_bounds: bool = False
 ) -> AnnotatedFunction:
     """As `annotate`, for streams; with `loop_bounds` each of them must have one thread."""
+    path, offset = _find_in_files(trace.images, function, streams)
     profile = build_profile(trace, streams)
-    binary, found = _find_in_profile(trace.images, profile, function, streams)
+    binary, found = _find_in_profile(profile, function, path, offset)
     code = _FunctionCode(binary, found)
     annotator = _Annotator(profile, binary, code, _read_debug_information(binary, [code]))
     if loop_bounds:
@@ -190,24 +192,30 @@ def annotate_functions(
     return [_Annotator(profile, binary, code, debug).annotated() for code in codes]
 
 
-def _find_in_profile(
-    images: Images, profile: Profile, text: str, streams: Sequence[Stream]
-) -> tuple[Binary, FileFunction]:
-    """Return a function that the user named, and its binary. Raises UsageError."""
+def _find_in_files(images: Images, text: str, streams: Sequence[Stream]) -> tuple[str, int]:
+    """Return the file of a function that the user named, and the offset. Raises UsageError."""
     pids = [pid for stream in streams for pid in stream.space_pids]
     path, offset = (
         _find_address(images, int(text, 16), pids)
         if _ADDRESS.fullmatch(text)
         else find_function(images, text, pids, "function")[:2]
     )
+    if not has_file(path):
+        raise UsageError(
+            f"function {text}: rtit does not annotate code of the kernel or of a JIT compiler"
+        )
+    return path, offset
+
+
+def _find_in_profile(
+    profile: Profile, text: str, path: str, offset: int
+) -> tuple[Binary, FileFunction]:
+    """Return a function that the user named, and its binary. Raises UsageError."""
     for binary in profile.binaries:
         function = binary.symbols.find_function(offset) if binary.path == path else None
         if function is not None:
             return binary, function
-    raise UsageError(
-        f"function {text}: no code of {path or 'anonymous memory'} ran, or the code is that of the "
-        "kernel or a JIT compiler, which rtit does not annotate"
-    )
+    raise UsageError(f"function {text}: no code of {path} ran")
 
 
 def _find_address(images: Images, address: int, pids: Sequence[int]) -> tuple[str, int]:

@@ -73,6 +73,8 @@ FIELDS = {
     "insnlen": "length of the instruction in bytes",
     "bits": "code width: 64, 32 or 16",
     "in_tx": "whether the instruction ran in a transaction",
+    "cpl": "privilege level: 3 for programs, 0 for the kernel",
+    "cr3": "address of the page table: CR3 without its lowest five bits, 0 if unknown",
     "index": "position of the instruction in its thread, from 0 on, as --index takes it",
     "function": "name of the function, or of the file where no function is known",
     "file": "source file, from DWARF",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rtit.errors import UsageError
+from rtit.errors import UnsupportedError, UsageError
 from rtit.profile.builder import MappingPeriodSums, ProfileBuilder, add_lost_bytes
 from rtit.profile.losses import ProfileLosses
 from rtit.profile.stat import Region, Stat, stat, summarize_profile
@@ -63,7 +63,18 @@ def count_recording(trace: Trace, region: Region | None) -> Stat:
     """Return the counts of a recording, or of a region of it. Raises what `stat_region` raises."""
     if region is None:
         return stat(trace, trace.streams)
+    check_region(trace, region)
     return stat_region(trace, trace.by_thread(always_split=True), region)
+
+
+def check_region(trace: Trace, region: Region) -> None:
+    """Raise UnsupportedError for calls on a CPU whose kernel was traced, before it is decoded."""
+    scopes = [each.thread_scope for each in trace.streams if region.function]
+    if any(scope is not None and not scope.schedule.user_code_only for scope in scopes):
+        raise UnsupportedError(
+            f"{trace.path}: the kernel was traced, and rtit stat counts calls only in user code",
+            hint="rtit calls --function NAME --durations measures the calls of each task",
+        )
 
 
 def stat_region(trace: Trace, streams: Sequence[Stream], region: Region) -> Stat:

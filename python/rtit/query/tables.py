@@ -17,7 +17,12 @@ from rtit.text_escaping import format_json
 from rtit.trace.events import event_to_dict
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import LABELS_BY_BATCH, BranchKind, Table
-from rtit.trace.tables.code_columns import CODE_COLUMNS, function_or_module, lookup_symbols
+from rtit.trace.tables.code_columns import (
+    CODE_COLUMNS,
+    STATE_COLUMNS,
+    function_or_module,
+    lookup_symbols,
+)
 from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
 from rtit.trace.tables.packets import PACKET_BOUND_COLUMNS, Packets
 from rtit.trace.tables.selection import LATEST, Selection
@@ -118,7 +123,11 @@ def _instructions(request: Request) -> QueryTable:
 
 
 def _branches(request: Request) -> QueryTable:
-    table = request.trace.branches(request.where, **request.table_options)
+    options = request.table_options
+    options["extra_columns"] = [
+        name for name in options["extra_columns"] if name not in STATE_COLUMNS
+    ]
+    table = request.trace.branches(request.where, **options)
     return _from_code_table(table, request)
 
 

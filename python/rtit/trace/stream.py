@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from rtit.errors import RtitError, UnsupportedError
+from rtit.errors import RtitError, UnsupportedError, UsageError
 from rtit.image import GUEST_KERNEL_PID, KERNEL_PID, KERNEL_START, Image, Images, guest_kernel_pid
 from rtit.perfdata import TimeConversion
 from rtit.trace.notebook_display import NotebookDisplay
@@ -37,8 +37,12 @@ from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import B, ErrorClass, Table
 from rtit.trace.tables.block_ids import BlockIdTable
 from rtit.trace.tables.code_columns import (
+    CPL_COLUMN,
+    CR3_COLUMN,
     INDEX_COLUMN,
+    STATE_COLUMNS,
     F,
+    add_cpl,
     add_indexes,
     add_source_columns,
     parse_code_columns,
@@ -494,11 +498,14 @@ class Stream(NotebookDisplay):
     ) -> Table[Rows]:
         """Return the executed blocks: runs of instructions that follow each other in memory."""
 
+        requested = parse_code_columns(extra_columns)
         columns = (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns)
-        decode = partial(build_tables.decode_rows, with_spaces=self._decodes_spaces(where))
-        return self._decoded_table(
-            Rows, decode, where, columns, timing=timing, requested=parse_code_columns(extra_columns)
+        decode = partial(
+            build_tables.decode_rows,
+            with_spaces=self._decodes_spaces(where),
+            with_cr3=CR3_COLUMN in requested,
         )
+        return self._decoded_table(Rows, decode, where, columns, timing=timing, requested=requested)
 
     def instructions(
         self,
@@ -508,14 +515,19 @@ class Stream(NotebookDisplay):
         extra_columns: Collection[str] = (),
     ) -> Table[Instructions]:
         """Return every executed instruction."""
-        decode = partial(build_tables.decode_instructions, with_spaces=self._decodes_spaces(where))
+        requested = parse_code_columns(extra_columns)
+        decode = partial(
+            build_tables.decode_instructions,
+            with_spaces=self._decodes_spaces(where),
+            with_cr3=CR3_COLUMN in requested,
+        )
         return self._decoded_table(
             Instructions,
             decode,
             where,
             (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns),
             timing=timing,
-            requested=parse_code_columns(extra_columns),
+            requested=requested,
         )
 
     def branches(
@@ -530,6 +542,9 @@ class Stream(NotebookDisplay):
         Raises UnsupportedError for the `index` of one thread of several if the kernel was traced.
         """
         requested = parse_code_columns(extra_columns)
+        for name in STATE_COLUMNS:
+            if name in requested:
+                raise UsageError(f"branches have no column {name}: use blocks or instructions")
         with_index = INDEX_COLUMN in requested
         if with_index:
             self._require_native_rows("indexes of branches")
@@ -711,6 +726,13 @@ class Stream(NotebookDisplay):
                 found = self._add_thread_columns(decode(decoder), decoder)
             with self._discard_decoder_on_error():
                 found = self._extract_threads(found)
+                if CPL_COLUMN in requested:
+                    scope = self.thread_scope
+                    found = add_cpl(
+                        found,
+                        self.tid,
+                        has_user_code_only=scope is not None and scope.schedule.user_code_only,
+                    )
                 yield from add_indexes(found) if adds_index else found
 
         if timing:
@@ -719,10 +741,11 @@ class Stream(NotebookDisplay):
             extra_columns = (*extra_columns, IPC_COLUMN)
         if adds_index:
             extra_columns = (*extra_columns, INDEX_COLUMN)
+        extra_columns = (*extra_columns, *(name for name in STATE_COLUMNS if name in requested))
         table = build_tables.filtered_table(
             batch_type, batches, self.row_filter(where), extra_columns
         )
-        names = tuple(name for name in requested if name != INDEX_COLUMN)
+        names = tuple(name for name in requested if name not in (INDEX_COLUMN, *STATE_COLUMNS))
         if not names:
             return table
         from rtit.image import Symbols

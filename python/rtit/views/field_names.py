@@ -10,10 +10,12 @@ GUEST_FIELDS = ("guest_pid", "guest_tid", "guest_comm")
 
 CODE_FIELDS = ("index", "function", "file", "line")
 """Columns that tables have on request."""
+STATE_FIELDS = ("cpl", "cr3")
+"""Columns that tables of blocks and instructions have on request."""
 
 DETAILED_FIELDS = (
     *("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx"),
-    *(*CODE_FIELDS, *TIMING_FIELDS, *GUEST_FIELDS),
+    *(*STATE_FIELDS, *CODE_FIELDS, *TIMING_FIELDS, *GUEST_FIELDS),
 )
 """Fields that take the slower path. Names are those of perf where perf has the field."""
 
@@ -31,6 +33,6 @@ BLOCK_FIELDS = {
     "start": ("start", "name of start"),
     "instructions": ("instructions",),
     "end": ("end",),
-    **{name: (name,) for name in CODE_FIELDS},
+    **{name: (name,) for name in (*STATE_FIELDS, *CODE_FIELDS)},
 }
 """Columns of each field of `rtit blocks`."""

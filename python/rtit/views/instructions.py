@@ -26,6 +26,7 @@ from rtit.views.field_names import (
     CODE_FIELDS,
     GUEST_FIELDS,
     NATIVE_FIELDS,
+    STATE_FIELDS,
     TIMING_FIELDS,
 )
 from rtit.views.trace_tail import find_crash
@@ -256,7 +257,7 @@ def _detailed_lines(
     ipc = _IpcCounter() if "ipc" in fields else None
     formatter = _FieldFormatter(trace, stream, fields)
     timing = not set(TIMING_FIELDS).isdisjoint(fields)
-    code_columns = [name for name in fields if name in CODE_FIELDS]
+    code_columns = [name for name in fields if name in (*CODE_FIELDS, *STATE_FIELDS)]
     # IPC needs the cycles of all instructions, so head and tail are applied after decoding
     decoded = selection if ipc is None else Selection(time=selection.time)
     found = _render_batches(
@@ -330,6 +331,8 @@ class _FieldFormatter:
             "insnlen": lambda: [f"{each:2}" for each in batch.size.tolist()],
             "bits": lambda: [str(each) for each in batch.bits.tolist()],
             "in_tx": lambda: ["x" if each else "-" for each in batch.in_tx.tolist()],
+            "cpl": lambda: [str(each) for each in batch.cpl.tolist()],
+            "cr3": lambda: [f"{each:16x}" for each in batch.cr3.tolist()],
             "index": lambda: [f"{each:12}" for each in batch.index.tolist()],
             "function": lambda: self._pad_names(name, batch.function_names),
             "file": lambda: self._pad_names(name, batch.file_names),

@@ -17,7 +17,7 @@ from rtit.trace.tables.build_tables import BATCH_ROWS
 from rtit.trace.tables.code_columns import lookup_symbols
 from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
 from rtit.trace.tables.selection import LATEST, Selection
-from rtit.views.field_names import BLOCK_FIELDS, BRANCH_FIELDS, CODE_FIELDS
+from rtit.views.field_names import BLOCK_FIELDS, BRANCH_FIELDS, CODE_FIELDS, STATE_FIELDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +64,7 @@ def format_branches(
 
 
 def _code_fields(fields: Iterable[str]) -> list[str]:
-    return [name for name in fields if name in CODE_FIELDS]
+    return [name for name in fields if name in (*CODE_FIELDS, *STATE_FIELDS)]
 
 
 def format_edges(
@@ -171,6 +171,7 @@ class _RowFormatter:
             return "decimal", np.where(values != 0, values, np.uint64(LATEST)), 5
         form, width = {
             "count": ("commas", 12),
+            "cpl": ("decimal", 1),
             "index": ("decimal", 12),
             "instructions": ("decimal", 5),
         }.get(name, ("hexadecimal", 16))

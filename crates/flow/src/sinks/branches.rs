@@ -91,7 +91,7 @@ impl RowFormat for BranchFormat {
 
     fn note_entered_space(&mut self, buffer: &RowBuffer<BranchColumns>, space: u32) {
         let row = buffer.len.checked_sub(1);
-        if let Some(row) = row.filter(|_| space != buffer.space.next_row_space()) {
+        if let Some(row) = row.filter(|_| space != buffer.space.next_value()) {
             self.targets_elsewhere.push((row, space));
         }
     }
@@ -101,7 +101,7 @@ impl RowFormat for BranchFormat {
         buffer: &mut RowBuffer<BranchColumns>,
         batch: &mut BranchColumns,
     ) {
-        batch.space = buffer.space.take_row_spaces(batch.row_count());
+        batch.space = buffer.space.take_values(batch.row_count());
         if !self.targets_elsewhere.is_empty() {
             batch.target_space = batch.space.clone();
             batch.target_space.resize(batch.row_count(), 0);

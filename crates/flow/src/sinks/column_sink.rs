@@ -29,7 +29,8 @@ pub struct RowBuffer<C> {
     with_offsets: bool,
     /// Offset of the packet that is being decoded.
     pub(super) offset: u64,
-    pub(super) space: RowSpaces,
+    pub(super) space: ChangingColumn<u32>,
+    pub(super) cr3: ChangingColumn<u64>,
     /// Of the rows up to the last one at which `now_in_tx` changed.
     in_tx: Vec<u8>,
     now_in_tx: bool,
@@ -72,6 +73,8 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     const IS_LOCATED: bool = false;
     /// A row ends where a transaction begins or ends.
     const SPLITS_AT_TRANSACTIONS: bool = false;
+    /// Rows have CR3, and end where it changes.
+    const HAS_CR3: bool = false;
     /// The row after the last one that ended is being written: it is a run, and exists if it has instructions.
     const HAS_OPEN_ROW: bool = false;
     /// A row is an instruction.
@@ -199,9 +202,9 @@ impl<F: RowFormat> ColumnSink<F> {
     /// The next rows are of this space; the packet at `offset` showed it. An open run ends.
     #[inline(always)]
     fn enter_space(&mut self, space: u32, offset: u64) {
-        if F::IS_LOCATED && space != self.buffer.space.next_row_space() {
+        if F::IS_LOCATED && space != self.buffer.space.next_value() {
             self.format.close_run(&mut self.buffer, RunEnd::Cut, offset);
-            self.buffer.space.set_space_from_row(self.buffer.len, space);
+            self.buffer.space.set_value_from_row(self.buffer.len, space);
         }
     }
 
@@ -279,7 +282,7 @@ impl<F: RowFormat> ColumnSink<F> {
             .take()
             .unwrap_or_else(|| Box::new(self.new_empty_sink()));
         recorder.resume_from_sink_state(&SinkState {
-            space: self.buffer.space.next_row_space(),
+            space: self.buffer.space.next_value(),
             ..SinkState::default()
         });
         transition.replay_with_times((0, 1), &mut *recorder);
@@ -300,6 +303,8 @@ pub struct SinkState<S> {
     in_tx: bool,
     /// The address space of the last instructions.
     space: u32,
+    /// CR3 of the next instruction.
+    cr3: u64,
 }
 
 impl<F: RowFormat> OrderedSink for ColumnSink<F> {
@@ -337,7 +342,8 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
         SinkState {
             format: self.format.open_row_state(&self.buffer),
             in_tx: self.buffer.now_in_tx,
-            space: self.buffer.space.next_row_space(),
+            space: self.buffer.space.next_value(),
+            cr3: self.buffer.cr3.next_value(),
         }
     }
 
@@ -346,7 +352,8 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
         buffer.len = 0;
         buffer.in_tx.clear();
         buffer.now_in_tx = state.in_tx;
-        buffer.space.restart_in_space(state.space);
+        buffer.space.restart_with_value(state.space);
+        buffer.cr3.restart_with_value(state.cr3);
         self.format.resume_from_format_state(buffer, &state.format);
     }
 
@@ -408,6 +415,13 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
             buffer.in_tx.resize(buffer.len, buffer.now_in_tx.into());
             buffer.now_in_tx = in_tx;
         }
+        if let Some(cr3) = event.cr3().filter(|_| F::HAS_CR3) {
+            if cr3 != self.buffer.cr3.next_value() {
+                self.format
+                    .close_run(&mut self.buffer, RunEnd::Cut, event.offset);
+                self.buffer.cr3.set_value_from_row(self.buffer.len, cr3);
+            }
+        }
         self.format.append_event(&self.buffer, event);
     }
 
@@ -448,54 +462,53 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
     }
 }
 
-/// The address spaces of rows, kept as changes, since most streams have one space.
+/// A column that is kept as changes, since most streams have one value: the address space of rows, or CR3.
 ///
-/// A row belongs to one space: the fragments carry their space, so a sink that starts in the middle of a stream needs
-/// no announcement. A stream that never leaves space 0 has no column.
+/// A row has one value. The value of the rows before the first change is 0; a stream without a change has no column.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RowSpaces {
+pub(crate) struct ChangingColumn<T> {
     /// Of the first row.
-    first: u32,
-    now: u32,
-    changes: Vec<(usize, u32)>,
+    first: T,
+    now: T,
+    changes: Vec<(usize, T)>,
 }
 
-impl RowSpaces {
-    /// The space of the next row.
+impl<T: Copy + Default + PartialEq> ChangingColumn<T> {
+    /// The value of the next row.
     #[inline(always)]
-    pub fn next_row_space(&self) -> u32 {
+    pub fn next_value(&self) -> T {
         self.now
     }
 
-    /// Sets the space of the rows from `row`, the next one, on.
+    /// Sets the value of the rows from `row`, the next one, on.
     #[cold]
-    pub fn set_space_from_row(&mut self, row: usize, space: u32) {
-        self.now = space;
+    pub fn set_value_from_row(&mut self, row: usize, value: T) {
+        self.now = value;
         match self.changes.last_mut() {
-            Some((last, to)) if *last == row => *to = space,
-            _ => self.changes.push((row, space)),
+            Some((last, to)) if *last == row => *to = value,
+            _ => self.changes.push((row, value)),
         }
     }
 
-    /// Returns the spaces of the `rows` rows collected so far, and starts a new column. Empty if all are in space 0.
-    pub fn take_row_spaces(&mut self, rows: usize) -> Vec<u32> {
+    /// Returns the values of the `rows` rows collected so far, and starts a new column. Empty if all are 0.
+    pub fn take_values(&mut self, rows: usize) -> Vec<T> {
         let mut found = Vec::new();
-        if self.first != 0 || !self.changes.is_empty() {
-            let mut space = self.first;
+        if self.first != T::default() || !self.changes.is_empty() {
+            let mut value = self.first;
             for (row, next) in self.changes.drain(..) {
-                found.resize(row.min(rows), space);
-                space = next;
+                found.resize(row.min(rows), value);
+                value = next;
             }
-            found.resize(rows, space);
+            found.resize(rows, value);
         }
         self.first = self.now;
         found
     }
 
-    /// Drops all rows; the next one is in `space`.
-    pub fn restart_in_space(&mut self, space: u32) {
-        self.first = space;
-        self.now = space;
+    /// Drops all rows; the next one has this value.
+    pub fn restart_with_value(&mut self, value: T) {
+        self.first = value;
+        self.now = value;
         self.changes.clear();
     }
 }

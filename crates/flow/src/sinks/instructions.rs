@@ -30,6 +30,8 @@ column_set! {
         in_tx: u8,
         /// The address space of each, as `RunFragment` has it; empty: all are in space 0.
         space: u32,
+        /// CR3 as PIP packets have it, 0 before the first; empty: all are 0.
+        cr3: u64,
     }
 }
 
@@ -80,6 +82,7 @@ impl RowFormat for InstructionFormat {
     type State = OpenRun;
     const IS_LOCATED: bool = true;
     const SPLITS_AT_TRANSACTIONS: bool = true;
+    const HAS_CR3: bool = true;
     const IS_INSTRUCTION: bool = true;
     const ROW_BYTES: usize = 19;
 
@@ -131,7 +134,8 @@ impl RowFormat for InstructionFormat {
         batch: &mut InstructionColumns,
     ) {
         batch.in_tx = buffer.take_in_tx(batch.row_count());
-        batch.space = buffer.space.take_row_spaces(batch.row_count());
+        batch.space = buffer.space.take_values(batch.row_count());
+        batch.cr3 = buffer.cr3.take_values(batch.row_count());
     }
 
     #[inline(always)]

@@ -52,6 +52,8 @@ column_set! {
         in_tx: u8,
         /// The address space of each run, as `RunFragment` has it; empty: all are in space 0.
         space: u32,
+        /// CR3 as PIP packets have it, 0 before the first; empty: all are 0.
+        cr3: u64,
         events: PositionedEvent,
     }
 }
@@ -93,6 +95,7 @@ impl RowFormat for RunFormat {
     type State = InstructionRun;
     const IS_LOCATED: bool = true;
     const SPLITS_AT_TRANSACTIONS: bool = true;
+    const HAS_CR3: bool = true;
     const HAS_OPEN_ROW: bool = true;
     const ROW_BYTES: usize = 40;
 
@@ -142,7 +145,8 @@ impl RowFormat for RunFormat {
 
     fn add_missing_columns(&mut self, buffer: &mut RowBuffer<RunColumns>, batch: &mut RunColumns) {
         batch.in_tx = buffer.take_in_tx(batch.row_count());
-        batch.space = buffer.space.take_row_spaces(batch.row_count());
+        batch.space = buffer.space.take_values(batch.row_count());
+        batch.cr3 = buffer.cr3.take_values(batch.row_count());
         batch.events = std::mem::take(&mut self.events);
         self.taken += batch.row_count() as u64;
     }

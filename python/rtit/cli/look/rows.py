@@ -10,7 +10,7 @@ from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.views.field_names import BLOCK_FIELDS, BRANCH_FIELDS
+from rtit.views.field_names import BLOCK_FIELDS, BRANCH_FIELDS, CODE_FIELDS, STATE_FIELDS
 
 _DESCRIPTIONS = {
     "branches": "List all branches and other control transfers, one per line.",
@@ -60,10 +60,12 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_json_option(group)
     if command in _FIELDS:
         fields, default = _FIELDS[command]
+        *names, last = (each for each in fields if each in (*STATE_FIELDS, *CODE_FIELDS))
+        requested = f"{', '.join(names)} and {last}"
         help_text = (
             f"Comma-separated list of columns: {' '.join(fields)} (default: %(default)s). With "
-            "--json, an object has index, function, file and line only if LIST contains them; it "
-            "always has all other fields. 'rtit help fields' explains the fields"
+            f"--json, an object has {requested} only if LIST contains them; it always has all "
+            "other fields. 'rtit help fields' explains the fields"
         )
         options.add_value_option(group, "--fields", "LIST", help_text, default=default)
     if command == "edges":

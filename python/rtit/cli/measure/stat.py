@@ -285,11 +285,13 @@ def _count_recordings(arguments: argparse.Namespace) -> Stat:
 
 
 def _count_recording(arguments: argparse.Namespace, matched: set[str]) -> tuple[str, Stat]:
-    from rtit.profile.regions import stat_region
+    from rtit.profile.regions import check_region, stat_region
     from rtit.profile.stat import stat
 
     with options.open_trace(arguments, matched) as trace:
         region = arguments.region
+        if region is not None:
+            check_region(trace, region)
         where = options.parse_selection(arguments)
         streams = trace.by_thread(where, always_split=region is not None)
         with progress_of_recording("stat", arguments, streams):

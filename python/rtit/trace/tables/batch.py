@@ -207,6 +207,8 @@ EXTRA_COLUMNS: dict[str, Field] = {
     "function": ("function", "u4", LABELS_BY_BATCH),
     "file": ("file", "u4", LABELS_BY_BATCH),
     "line": ("line", "u4", None),
+    "cpl": ("cpl", "u1", None),
+    "cr3": ("cr3", "u8", None),
 }
 """Columns that a table has on request, or only for some recordings.
 
@@ -245,6 +247,10 @@ Code, with `extra_columns`; of blocks the first instruction, of branches the sou
   function is known, or "" for code in no file.
 * `file`, `line`: source line from DWARF. `file` is an index in `FunctionBatch.files`; an unknown
   one is "", with line 0.
+* `cpl` (instructions and blocks): privilege level, 3 for programs and 0 for the kernel, from the
+  address and the thread.
+* `cr3` (instructions and blocks): bits 51 to 5 of CR3, as the last PIP has them; 0 before the
+  first, and in recordings without the kernel.
 """
 
 

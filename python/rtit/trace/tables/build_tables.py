@@ -16,7 +16,7 @@ from rtit.trace.tables.counts import BoundedCounter, EdgeTotals, RunTotals, Tota
 from rtit.trace.tables.coverage_ledger import Ledger
 from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
 from rtit.trace.tables.selection import RowFilter
-from rtit.trace.threads.address_spaces import SPACE_COLUMNS, space_column
+from rtit.trace.threads.address_spaces import SPACE_COLUMNS, column_or_zeros
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,23 +37,31 @@ _THREAD_COLUMNS = ("tid", "pid", "cpu")
 
 
 def decode_rows(
-    decoder: _core.StreamDecoder, *, with_spaces: bool = False
+    decoder: _core.StreamDecoder, *, with_spaces: bool = False, with_cr3: bool = False
 ) -> BatchesWithOffsets[Rows]:
-    """Decode all blocks and events. `with_spaces`: with the column `space`."""
+    """Decode all blocks and events. `with_spaces`: with the column `space`. `with_cr3`: with the
+    column `cr3`.
+    """
     first = 0
     while (columns := decoder.rows(BATCH_ROWS)) is not None:
-        rows = Rows.from_native(columns, first, with_spaces=with_spaces)
+        rows = Rows.from_native(columns, first, with_spaces=with_spaces, with_cr3=with_cr3)
         yield rows, rows.buffer("offset")
         first += len(rows)
 
 
 def decode_instructions(
-    decoder: _core.StreamDecoder, *, with_spaces: bool = False
+    decoder: _core.StreamDecoder, *, with_spaces: bool = False, with_cr3: bool = False
 ) -> BatchesWithOffsets[Instructions]:
-    """Decode all instructions. `with_spaces`: with the column `space`."""
+    """Decode all instructions. `with_spaces`: with the column `space`. `with_cr3`: with the column
+    `cr3`.
+    """
     while (columns := decoder.instructions(BATCH_ROWS)) is not None:
         rows: list[Sized] = [columns[name] for name in ("ip", "size", "time", "bits", "in_tx")]
-        extra = {"space": space_column(columns["space"], len(rows[0]))} if with_spaces else {}
+        extra: dict[str, NDArray[Any]] = {}
+        if with_spaces:
+            extra["space"] = column_or_zeros(columns["space"], len(rows[0]))
+        if with_cr3:
+            extra["cr3"] = column_or_zeros(columns["cr3"], len(rows[0]), "u8")
         yield Instructions(*rows, extra_columns=extra), columns["offset"]
 
 
@@ -69,8 +77,8 @@ def decode_branches(
         extra = {}
         if with_spaces:
             space, target_space = columns["space"], columns["target_space"]
-            extra["space"] = space_column(space, len(rows[0]))
-            extra["target_space"] = space_column(
+            extra["space"] = column_or_zeros(space, len(rows[0]))
+            extra["target_space"] = column_or_zeros(
                 target_space if len(target_space) else space, len(rows[0])
             )
         if with_index:

@@ -1,4 +1,5 @@
-"""Columns that tables have on request: `index`, `function`, `file` and `line` of a row's code.
+"""Columns that tables have on request: `index`, `function`, `file` and `line` of a row's code, and
+the `cpl` and `cr3` with which it ran.
 
 Functions and lines are looked up in the code of each row's process at the time of the row.
 """
@@ -9,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rtit.errors import UsageError
+from rtit.image import KERNEL_START
 from rtit.trace.tables.batch import FunctionBatch
 from rtit.trace.tables.rows import Rows
 from rtit.trace.threads.address_spaces import has_no_process
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=FunctionBatch)
 
 INDEX_COLUMN = "index"
-CODE_COLUMNS = (INDEX_COLUMN, "function", "file", "line")
+CPL_COLUMN = "cpl"
+CR3_COLUMN = "cr3"
+STATE_COLUMNS = (CPL_COLUMN, CR3_COLUMN)
+"""Columns of blocks and instructions only."""
+CODE_COLUMNS = (INDEX_COLUMN, "function", "file", "line", *STATE_COLUMNS)
 
 
 class StreamOfCode(Protocol):
@@ -55,6 +61,25 @@ def add_indexes(batches: Iterator[F]) -> Iterator[F]:
         ends = first + np.cumsum(counts, dtype=np.uint64)
         yield batch.with_columns(index=ends - counts)
         first = int(ends[-1]) if len(ends) else first
+
+
+def add_cpl(batches: Iterator[F], tid: int, *, has_user_code_only: bool) -> Iterator[F]:
+    """Add the column `cpl` to all blocks or instructions of a stream. `tid`: its thread, if it has
+    no column for it.
+
+    No packet has the CPL. Linux runs programs at CPL 3 below the addresses of the kernel. Kernel
+    code runs there only while a processor starts, in thread 0, which never runs a program.
+    """
+    import numpy as np
+
+    for batch in batches:
+        assert batch.ADDRESS_COLUMNS is not None
+        columns = batch.columns()
+        tids = columns.get("tid", np.full(len(batch), tid, np.int32))
+        is_user = (columns[batch.ADDRESS_COLUMNS[0]] < np.uint64(KERNEL_START)) & (tids != 0)
+        if has_user_code_only:
+            is_user[:] = True
+        yield batch.with_columns(cpl=np.where(is_user, np.uint8(3), np.uint8(0)))
 
 
 def instruction_counts(batch: Batch) -> NDArray[np.uint64]:

@@ -18,7 +18,7 @@ from rtit.trace.tables.batch import (
     FunctionBatch,
     declare_column,
 )
-from rtit.trace.threads.address_spaces import space_column
+from rtit.trace.threads.address_spaces import column_or_zeros
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,11 +130,17 @@ class Rows(FunctionBatch):
         return super().select_rows(selector).replace(events=self.events.select_rows(slice(0, 0)))
 
     @classmethod
-    def from_native(cls, columns: Columns, first: int, *, with_spaces: bool = False) -> Rows:
-        """Wrap the native decoder's columns without copying. `with_spaces`: with `space`."""
-        extra = {}
+    def from_native(
+        cls, columns: Columns, first: int, *, with_spaces: bool = False, with_cr3: bool = False
+    ) -> Rows:
+        """Wrap the native decoder's columns without copying. `with_spaces`: with `space`.
+        `with_cr3`: with `cr3`.
+        """
+        extra: dict[str, NDArray[Any]] = {}
         if with_spaces:
-            extra["space"] = space_column(columns["space"], len(columns["start"]))
+            extra["space"] = column_or_zeros(columns["space"], len(columns["start"]))
+        if with_cr3:
+            extra["cr3"] = column_or_zeros(columns["cr3"], len(columns["start"]), "u8")
         return cls(
             *(columns[name] for name, _, _ in cls.FIELDS),
             events=Events(*(columns[f"event_{name}"] for name, _, _ in Events.FIELDS)),

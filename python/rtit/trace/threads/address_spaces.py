@@ -52,11 +52,11 @@ def has_no_process(pids: NDArray[Any]) -> NDArray[Any]:
     return pids < KERNEL_PID
 
 
-def space_column(column: _core.Column, rows: int) -> NDArray[Any]:
-    """Return the space of each row. The native column is empty if all rows are in space 0."""
+def column_or_zeros(column: _core.Column, rows: int, dtype: str = "u4") -> NDArray[Any]:
+    """Return the space or CR3 of each row. The native column is empty if all are 0."""
     import numpy as np
 
-    return np.asarray(column) if len(column) or not rows else np.zeros(rows, np.uint32)
+    return np.asarray(column) if len(column) or not rows else np.zeros(rows, dtype)
 
 
 def native_spaces(
