@@ -6,6 +6,7 @@ the running task, which the kernel finds by its own unwinder.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections import Counter
@@ -257,3 +258,108 @@ def test_tree_of_one_task_has_its_functions_only(boot: Boot) -> None:
     assert int(selected.self_instructions.sum()) == int(
         boot.tree.self_instructions[boot.tree.tid == 2].sum()
     )
+
+
+Slice = tuple[str, tuple[str, ...]]
+"""A call of a timeline: its function, and its callers, the nearest one last."""
+
+
+def timeline_slices(boot: Boot, *options: str) -> list[Slice]:
+    """Return the calls of a timeline that has one track, in the order in which they began."""
+    words = [*RTIT, "timeline", "-i", str(boot.data), "--for", "chrome", *options]
+    written = subprocess.run(words, capture_output=True, check=True).stdout
+    found: list[Slice] = []
+    callers: list[str] = []
+    tracks = set()
+    time = 0
+    for event in json.loads(written)["traceEvents"]:
+        if event["ph"] == "M":
+            continue
+        tracks.add(event["tid"])
+        assert event["ts"] >= time
+        time = event["ts"]
+        if event["ph"] == "B":
+            found.append((event["name"], tuple(callers)))
+            callers.append(event["name"])
+        else:
+            callers.pop()
+    assert not callers
+    assert len(tracks) == 1
+    return found
+
+
+def test_timeline_has_the_initcalls_in_the_order_that_the_kernel_printed(boot: Boot) -> None:
+    printed = re.findall(r"\] calling  (\w+)\+0x0/0x[0-9a-f]+ @ 1\b", boot.console)
+    slices = timeline_slices(boot, "--tid", "1", "--max-depth", "5")
+    initcalls = [name for name, callers in slices if callers[-1:] == ("do_one_initcall",)]
+    callers = {each for name, each in slices if name in printed and "do_one_initcall" in each}
+    assert callers == {("ret_from_fork", "kernel_init", "kernel_init_freeable", "do_one_initcall")}
+    # Several symbols can have one address, and several functions one name.
+    addresses = boot.addresses()
+    assert len(printed) > 300
+    assert len(initcalls) == len(printed)
+    for found, wanted in zip(initcalls, printed, strict=True):
+        assert addresses[found] & addresses[wanted], (found, wanted)
+
+
+def test_timeline_shows_system_calls_below_the_functions_of_the_program(boot: Boot) -> None:
+    reads = [
+        callers
+        for name, callers in timeline_slices(boot, "--tid", "1", "--min-length", "1000")
+        if name == "vfs_read" and "ret_from_fork" not in callers
+    ]
+    kernel = boot.addresses()
+    assert reads
+    for callers in reads:
+        names = [name.partition(" ")[0] for name in callers]
+        entry = names.index("entry_SYSCALL_64")
+        assert names[entry + 1] == "do_syscall_64"
+        assert entry > 0
+        assert not any(name in kernel for name in names[:entry])
+
+
+def record_part(folder: Path, event: str) -> tuple[Path, int]:
+    """Record a boot with an event; return the recording, and how many instructions were traced."""
+    kernel, initrd, data = find_kernel(), folder / "initrd", folder / "boot.data"
+    write_initrd(initrd, "busybox mount -t proc proc /proc\nbusybox cat /proc/version")
+    machine = ("--kernel", str(kernel), "--initrd", str(initrd), "--append", APPEND)
+    summary = folder / "summary.json"
+    words = [*RTIT, "record", "-e", event, "-o", str(data), "--json", str(summary), "--system"]
+    subprocess.run([*words, *machine], stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    return data, json.loads(summary.read_text())["traced_instructions"]
+
+
+def roots_of(tree: CallTree) -> Counter[tuple[str, bool]]:
+    """Count the roots by function, and whether they are of the first task."""
+    rows = np.flatnonzero(tree.parent < 0).tolist()
+    return Counter((tree.functions[tree.function[row]], tree.tid[row] == 0) for row in rows)
+
+
+def test_calls_of_the_kernel_alone_begin_with_its_entries(tmp_path: Path) -> None:
+    data, traced = record_part(tmp_path, "intel_pt//k")
+    with Trace(data) as trace:
+        tree = trace.call_tree()
+    assert int(tree.self_instructions.sum()) == traced
+    roots = roots_of(tree)
+    assert [count for (_, is_first), count in roots.items() if is_first] == [1]
+    others = {name for name, is_first in roots if not is_first}
+    assert {"entry_SYSCALL_64", "asm_exc_page_fault", "ret_from_fork"} <= others
+    # Code that runs below programs: interrupts, exceptions and system calls.
+    entries = {
+        name for name in others if name.startswith(("asm_exc_", "asm_sysvec_", "asm_common"))
+    }
+    assert others == {"entry_SYSCALL_64", "ret_from_fork", "__switch_to"} | entries
+    [start] = rows_of(tree, "start_kernel")
+    assert tree.tid[start] == 0
+    assert int(tree.calls[start]) == 1
+
+
+def test_calls_of_programs_alone_have_no_function_of_the_kernel(tmp_path: Path) -> None:
+    data, traced = record_part(tmp_path, "intel_pt//u")
+    with Trace(data) as trace:
+        tree = trace.call_tree()
+        titles = [stream.title for stream in trace.call_streams()]
+    assert int(tree.self_instructions.sum()) == traced
+    assert (tree.entry < KERNEL_START).all()
+    assert len(titles) > 3
+    assert tree.statistics.unknown == 0

@@ -167,14 +167,41 @@ def test_cr3_filter_selects_one_page_table(boot: Boot, tmp_path: Path) -> None:
     assert 1_000_000 < part.verified_instructions() < boot.verified_instructions()
 
 
+COUNTED_TIME = ("-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01T00:00:00,clock=vm")
+"""Two boots execute the same instructions."""
+
+
+@pytest.mark.slow
+def test_code_at_cpl_3_is_what_the_user_filter_of_the_unit_traces(tmp_path: Path) -> None:
+    paths = []
+    for event in ("intel_pt//", "intel_pt//u"):
+        folder = tmp_path / event.replace("/", "_")
+        folder.mkdir()
+        found = record_boot(folder, "-e", event, qemu_options=(*COUNTED_TIME, "-seed", "1"))
+        with Trace(found.data) as trace:
+            blocks = trace.blocks(extra_columns=["cpl", "cr3"])
+            parts = [batch.select_rows(batch.cpl == 3) for batch in blocks]
+        rows = [
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("start", "instructions", "cr3")
+        ]
+        paths.append(rows)
+    (starts, counts, page_tables), (user_starts, user_counts, _) = paths
+    assert len(user_starts) > 10_000
+    assert starts.tolist() == user_starts.tolist()
+    assert counts.tolist() == user_counts.tolist()
+    # The shell, and the programs that it starts.
+    assert len(np.unique(page_tables)) > 3
+    assert page_tables.all()
+
+
 @pytest.mark.slow
 def test_boots_with_counted_time_have_the_same_recording(tmp_path: Path) -> None:
-    clock = ("-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01T00:00:00,clock=vm")
     recordings = []
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()
-        record_boot(folder, qemu_options=(*clock, "-seed", "1"))
+        record_boot(folder, qemu_options=(*COUNTED_TIME, "-seed", "1"))
         recordings.append((folder / "boot.data").read_bytes())
     # The paths of the initial file systems differ, and so do a few instructions after power off.
     first, second = (data[data.index(PSB) : len(data) * 99 // 100] for data in recordings)

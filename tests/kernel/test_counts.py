@@ -11,7 +11,6 @@ from kernel.machine import Machine
 from kernel.test_threads import run_switches
 from rtit.profile.stat import stat
 from rtit.trace import Trace
-from rtit.trace.threads import thread_splitter
 from rtit.views.statistics import compute_statistics
 
 
@@ -20,20 +19,21 @@ def recorded(tmp_path: Path) -> Path:
     return recording.write(run_switches(Machine(), switches=12), tmp_path / "perf.data")
 
 
-def test_counts_of_two_threads_include_kernel_code(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("extracts", [False, True])
+def test_counts_of_two_threads_include_kernel_code(recorded: Path, *, extracts: bool) -> None:
     with Trace(recorded) as trace:
-        apart = trace.by_thread()
+        apart = trace.by_thread(always_split=True)
         assert len(apart) == 2
         expected = stat(trace, apart)
         counts = [each.counts() for each in apart]
         named = compute_statistics(trace, apart)
-    monkeypatch.setattr(thread_splitter, "ALWAYS_SPLIT", 1)
-    monkeypatch.setattr(thread_splitter, "MAX_WORK", 0)
     with Trace(recorded) as trace:
         (both,) = trace.by_thread()
-        assert both.needs_extraction
+        assert not both.needs_extraction
+        if extracts:
+            # As if further threads had run.
+            both = trace.streams[0].for_threads(both.thread_ids, trace.comms)
+            assert both.needs_extraction
         assert [*both.thread_ids] == [(each.pid, each.tid) for each in apart]
         assert stat(trace, [both]).as_json() == expected.as_json()
         found = both.counts()

@@ -390,3 +390,11 @@ def test_first_thread_of_linux_runs_at_cpl_0_only() -> None:
 def test_branches_have_no_cr3() -> None:
     with pytest.raises(UsageError, match="branches have no column cr3: use blocks or instructions"):
         stream_of_page_tables(1).branches(extra_columns=["cr3"])
+
+
+@pytest.mark.parametrize("timing", [False, True])
+def test_batches_have_the_columns_that_the_table_declares(*, timing: bool) -> None:
+    """Readers of Arrow data rely on it."""
+    table = stream_of_page_tables(1).blocks(timing=timing, extra_columns=[*INDEX, *STATE])
+    [batch] = table
+    assert [*batch.extra_columns] == [*table.extra_columns]

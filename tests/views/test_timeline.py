@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from urllib.request import urlopen
@@ -207,7 +208,7 @@ def test_the_longest_calls_are_kept(batches: list[list[int]], max_calls: int) ->
 def test_names_are_escaped(name: str) -> None:
     path, _ = recorded("unwinding.c", "qemu")
     with Trace(path) as trace:
-        timeline = Timeline(10, 0, 500, threads={7: name})
+        timeline = Timeline(10, 0, 500, threads={7: replace(trace.streams[0], name=name)})
         timeline.add(calls_of_lengths([3], name))
         [found] = chrome_slices(b"".join(chrome_trace(timeline, trace)))
         assert [found] == [*perfetto_slices(b"".join(perfetto_trace(timeline, trace)))]

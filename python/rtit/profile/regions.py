@@ -69,8 +69,7 @@ def count_recording(trace: Trace, region: Region | None) -> Stat:
 
 def check_region(trace: Trace, region: Region) -> None:
     """Raise UnsupportedError for calls on a CPU whose kernel was traced, before it is decoded."""
-    scopes = [each.thread_scope for each in trace.streams if region.function]
-    if any(scope is not None and not scope.schedule.user_code_only for scope in scopes):
+    if region.function and any(stream.has_kernel_code for stream in trace.streams):
         raise UnsupportedError(
             f"{trace.path}: the kernel was traced, and rtit stat counts calls only in user code",
             hint="rtit calls --function NAME --durations measures the calls of each task",

@@ -205,6 +205,11 @@ class Stream(NotebookDisplay):
         )
 
     @property
+    def has_kernel_code(self) -> bool:
+        """Whether this is a CPU whose kernel was traced."""
+        return self.thread_scope is not None and not self.thread_scope.schedule.user_code_only
+
+    @property
     def _tids_to_extract(self) -> frozenset[int] | None:
         return self.thread_scope.tids_to_extract if self.thread_scope is not None else None
 
@@ -499,7 +504,7 @@ class Stream(NotebookDisplay):
         """Return the executed blocks: runs of instructions that follow each other in memory."""
 
         requested = parse_code_columns(extra_columns)
-        columns = (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns)
+        columns = self._decoded_columns(requested)
         decode = partial(
             build_tables.decode_rows,
             with_spaces=self._decodes_spaces(where),
@@ -525,7 +530,7 @@ class Stream(NotebookDisplay):
             Instructions,
             decode,
             where,
-            (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns),
+            self._decoded_columns(requested),
             timing=timing,
             requested=requested,
         )
@@ -642,6 +647,12 @@ class Stream(NotebookDisplay):
         selects_code = where is not None and bool(where.functions or where.ranges)
         return self.has_spaces or (selects_code and len(self.space_pids) > 1)
 
+    def _decoded_columns(self, requested: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns of blocks and instructions that decoding adds, in their order."""
+        spaces = SPACE_COLUMNS[:1] if self.has_spaces else ()
+        cr3 = (CR3_COLUMN,) if CR3_COLUMN in requested else ()
+        return (*spaces, *cr3, *self._thread_columns)
+
     @property
     def _thread_columns(self) -> tuple[str, ...]:
         return self.thread_scope.schedule.columns if self.thread_scope is not None else ()
@@ -739,9 +750,10 @@ class Stream(NotebookDisplay):
             extra_columns = (*extra_columns, *BOUND_COLUMNS)
         if has_ipc:
             extra_columns = (*extra_columns, IPC_COLUMN)
+        if CPL_COLUMN in requested:
+            extra_columns = (*extra_columns, CPL_COLUMN)
         if adds_index:
             extra_columns = (*extra_columns, INDEX_COLUMN)
-        extra_columns = (*extra_columns, *(name for name in STATE_COLUMNS if name in requested))
         table = build_tables.filtered_table(
             batch_type, batches, self.row_filter(where), extra_columns
         )

@@ -306,9 +306,9 @@ class Trace(NotebookDisplay):
         """As `threads`, those that `where` selects, within a work limit.
 
         A CPU with more than 16 selected threads stays one stream, whose rows have thread columns,
-        if splitting would read more than 64 MB, for all CPUs together. `always_split` ignores this
-        limit. Raises UsageError if `where` names streams and none matches, UnsupportedError if
-        splitting would read 256 times the size of the trace.
+        if splitting would read more than 64 MB, for all CPUs together; and so does a CPU with
+        kernel code. `always_split` ignores these limits. Raises UsageError if `where` names streams
+        and none matches, UnsupportedError if splitting would read 256 times the size of the trace.
         """
         streams = self._thread_splitter.select_threads(
             self.streams, where, always_split=always_split
@@ -322,8 +322,7 @@ class Trace(NotebookDisplay):
         names_threads = where is not None and bool(where.tids or where.pids or where.comms)
 
         def keeps_whole(stream: Stream) -> bool:
-            scope = stream.thread_scope
-            return not names_threads and scope is not None and not scope.schedule.user_code_only
+            return not names_threads and stream.has_kernel_code
 
         streams = self._thread_splitter.select_threads(
             self.streams, where, keeps_whole, always_split=always_split

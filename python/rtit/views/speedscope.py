@@ -41,10 +41,9 @@ def speedscope_timeline(timeline: Timeline, trace: Trace, name: str) -> Iterator
     fields = _file_fields(name, ((each, "") for each in timeline.names))
     yield json.dumps(fields).encode()[:-1] + b',"profiles":['
     has_nanoseconds = timeline.with_time and trace.clock is not None
-    titles = {each.tid: each.title for each in trace.threads}
     separator = b""
     for track in iterate_tracks(timeline, trace):
-        title = titles[track.tid]
+        title = timeline.threads[track.tid].title
         if track.lane:
             title += f": {lane_name(track.lane)}"
         start = int(track.times[0]) if timeline.with_time and len(track.times) else 0

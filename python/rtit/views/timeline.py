@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rtit.trace import Trace
+    from rtit.trace import Stream, Trace
     from rtit.trace.tables.calls import Calls
     from rtit.trace.tables.selection import Selection
 
@@ -47,7 +47,8 @@ class Timeline:
     min_length: int
     max_depth: int
     with_time: bool = False
-    threads: dict[int, str] = field(default_factory=dict)
+    threads: dict[int, Stream] = field(default_factory=dict)
+    """Each thread by its id, as a stream."""
     names: dict[str, int] = field(default_factory=dict)
     calls: int = 0
     changed_thread: int = 0
@@ -100,6 +101,10 @@ class Timeline:
         names = tuple(self._parts[0])
         return {name: np.concatenate([part.pop(name) for part in self._parts]) for name in names}
 
+    def thread_name(self, tid: int) -> str:
+        """Return the name of a thread."""
+        return self.threads[tid].name or self.threads[tid].title
+
     def columns(self) -> dict[str, Any]:
         """Return the calls that are shown."""
         self._drop_shortest()
@@ -130,8 +135,7 @@ def collect_calls(
 ) -> Timeline:
     """Return the longest calls of the selected threads. `with_time`: for a time axis."""
     found = Timeline(max_calls, min_length, max_depth, with_time)
-    threads = trace.threads_of_calls(trace.call_streams(where), where)
-    found.threads = {tid: each.name or each.title for tid, each in threads.items()}
+    found.threads = trace.threads_of_calls(trace.call_streams(where), where)
     for batch in trace.calls(where):
         found.add(batch)
     return found
@@ -258,21 +262,20 @@ def perfetto_trace(timeline: Timeline, trace: Trace, *, scale: int = 1) -> Itera
 
     from rtit._core import encode_perfetto_events
 
-    pids = {each.tid: each.pid for each in trace.threads}
     yield _packet({13: 1, 12: {1: {1: 1, 2: "call"}}})
     for name, number in timeline.names.items():
         yield _packet({13: 2, 12: {2: {1: number + 1, 2: name}}})
     tracks = 1
     process_tracks: dict[int, int] = {}
     for events in _events_by_thread(timeline, trace):
-        pid = pids.get(events.tid, events.tid)
+        pid = timeline.threads[events.tid].pid
         if pid not in process_tracks:
             process_tracks[pid] = tracks
             process = {1: pid, 6: process_name(trace, pid)}
             yield _packet({60: {1: tracks, 3: process}})
             tracks += 1
         lanes = int(events.lanes.max()) + 1 if len(events.lanes) else 1
-        thread = {1: pid, 2: events.tid, 5: timeline.threads[events.tid]}
+        thread = {1: pid, 2: events.tid, 5: timeline.thread_name(events.tid)}
         yield _packet({60: {1: tracks, 4: thread, 5: process_tracks[pid]}})
         for lane in range(1, lanes):
             yield _packet({60: {1: tracks + lane, 2: lane_name(lane), 5: tracks}})
@@ -291,8 +294,7 @@ def perfetto_trace(timeline: Timeline, trace: Trace, *, scale: int = 1) -> Itera
 
 def process_name(trace: Trace, pid: int) -> str:
     """Return the name of the first thread of a process."""
-    names = (each.name for each in trace.threads if each.tid == pid)
-    return escape_control_characters(next(names, None) or f"process {pid}")
+    return escape_control_characters(trace.comms.get(pid) or f"process {pid}")
 
 
 def _parts(count: int) -> Iterator[slice]:
@@ -337,17 +339,16 @@ def chrome_trace(timeline: Timeline, trace: Trace) -> Iterator[bytes]:
 
     from rtit._core import encode_chrome_events
 
-    pids = {each.tid: each.pid for each in trace.threads}
     labels = [json.dumps(name) for name in timeline.names]
     yield b'{"displayTimeUnit":"ns","traceEvents":[\n'
     metadata: list[dict[str, Any]] = []
     next_tid = _FIRST_LANE_TID
     for events in _events_by_thread(timeline, trace):
-        pid = pids.get(events.tid, events.tid)
+        pid = timeline.threads[events.tid].pid
         lanes = int(events.lanes.max()) + 1 if len(events.lanes) else 1
         tids = [events.tid, *range(next_tid, next_tid + lanes - 1)]
         next_tid += lanes - 1
-        title = timeline.threads[events.tid]
+        title = timeline.thread_name(events.tid)
         names = [title, *(f"{title}: {lane_name(lane)}" for lane in range(1, lanes))]
         metadata += [_chrome_name("process_name", pid, events.tid, process_name(trace, pid))]
         metadata += [

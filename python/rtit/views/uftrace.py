@@ -52,13 +52,12 @@ def uftrace_files(timeline: Timeline, trace: Trace, version: str) -> Iterator[tu
 
     `version`: name and version of the program that writes them.
     """
-    pids = {each.tid: each.pid for each in trace.threads}
     processes: dict[int, str] = {}
     tasks: dict[int, int] = {}
     next_tid = _FIRST_TRACK_TID
     for track in iterate_tracks(timeline, trace):
         tid = max(track.tid, 0)
-        pid = max(pids.get(track.tid, tid), 0)
+        pid = max(timeline.threads[track.tid].pid, 0)
         processes.setdefault(pid, process_name(trace, pid))
         if track.lane:
             tid, next_tid = next_tid, next_tid + 1

@@ -2,7 +2,8 @@
 
 To get one thread of a CPU, the decoder reads all packets of the CPU. The work therefore grows with
 threads times packets. A CPU with more than `ALWAYS_SPLIT` threads is split only while this work
-stays within `MAX_WORK`; beyond that, all its selected threads are one stream.
+stays within `MAX_WORK`; beyond that, and if the kernel was traced, all its selected threads are one
+stream.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class ThreadSplitter:
             # Few threads cost nothing here, so that no byte is read before it is needed.
             work = len(threads) * _estimate_work(stream) if len(threads) > ALWAYS_SPLIT else 0
             total_work += work
-            if work <= work_left or always_split:
+            # With the kernel, each thread would need a decoding of the whole CPU.
+            is_cheap = work <= work_left and (len(threads) == 1 or not stream.has_kernel_code)
+            if is_cheap or always_split:
                 work_left -= work
                 found += [self.stream_of_thread(stream, *thread) for thread in threads]
             else:

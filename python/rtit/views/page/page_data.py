@@ -299,14 +299,15 @@ def timeline_part(trace: Trace, where: Selection | None) -> dict[str, Any]:
 
 
 def _tracks(timeline: Timeline, trace: Trace) -> Iterator[dict[str, Any]]:
-    pids = {each.tid: each.pid for each in trace.threads}
     for track in iterate_tracks(timeline, trace):
         begins, ends, names, depths = _nested_calls(track)
         start = int(begins[0]) if len(begins) else 0
-        title = timeline.threads[track.tid] + (f": {lane_name(track.lane)}" if track.lane else "")
+        title = timeline.thread_name(track.tid) + (
+            f": {lane_name(track.lane)}" if track.lane else ""
+        )
         yield {
             "tid": track.tid,
-            "pid": pids.get(track.tid, track.tid),
+            "pid": timeline.threads[track.tid].pid,
             "title": title,
             "start": start,
             # small numbers compress well
