@@ -310,8 +310,12 @@ class Trace(NotebookDisplay):
         kernel code. `always_split` ignores these limits. Raises UsageError if `where` names streams
         and none matches, UnsupportedError if splitting would read 256 times the size of the trace.
         """
+        # With the kernel, each thread would need a decoding of the whole CPU.
         streams = self._thread_splitter.select_threads(
-            self.streams, where, always_split=always_split
+            self.streams,
+            where,
+            joins_threads=lambda stream: stream.has_kernel_code,
+            always_split=always_split,
         )
         return _select_matching_streams(where, streams)
 

@@ -2,8 +2,8 @@
 
 To get one thread of a CPU, the decoder reads all packets of the CPU. The work therefore grows with
 threads times packets. A CPU with more than `ALWAYS_SPLIT` threads is split only while this work
-stays within `MAX_WORK`; beyond that, and if the kernel was traced, all its selected threads are one
-stream.
+stays within `MAX_WORK`; beyond that, and where the caller asks for it, all its selected threads are
+one stream.
 """
 
 from __future__ import annotations
@@ -59,12 +59,14 @@ class ThreadSplitter:
         where: Selection | None,
         keeps_whole: Callable[[Stream], bool] = lambda _: False,
         *,
+        joins_threads: Callable[[Stream], bool] = lambda _: False,
         always_split: bool = False,
     ) -> list[Stream]:
         """The streams of the threads that `where` selects; of all threads if it selects none.
 
-        Streams for which `keeps_whole` is true stay unsplit. `always_split` ignores the work limit;
-        it raises UnsupportedError if the work is excessive.
+        Streams for which `keeps_whole` is true stay unsplit. Where `joins_threads` is true, or the
+        work limit is exceeded, all selected threads are one stream; `always_split` prevents that,
+        and raises UnsupportedError if the work is excessive.
         """
         found: list[Stream] = []
         work_left, total_work = MAX_WORK, 0
@@ -76,9 +78,8 @@ class ThreadSplitter:
             # Few threads cost nothing here, so that no byte is read before it is needed.
             work = len(threads) * _estimate_work(stream) if len(threads) > ALWAYS_SPLIT else 0
             total_work += work
-            # With the kernel, each thread would need a decoding of the whole CPU.
-            is_cheap = work <= work_left and (len(threads) == 1 or not stream.has_kernel_code)
-            if is_cheap or always_split:
+            is_joined = joins_threads(stream) and len(threads) > 1
+            if (work <= work_left and not is_joined) or always_split:
                 work_left -= work
                 found += [self.stream_of_thread(stream, *thread) for thread in threads]
             else:
