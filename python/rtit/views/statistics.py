@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.threads.schedule import instructions_by_thread
 from rtit.views.spilled_lines import BoundedLines, SpilledLines
 
 if TYPE_CHECKING:
@@ -105,6 +104,9 @@ def _stream_statistics(
         functions[name, path] += count
     by_thread = Counter[int]()
     if stream.has_several_threads:
+        # Imports NumPy.
+        from rtit.trace.threads.schedule import instructions_by_thread
+
         by_thread = instructions_by_thread(stream.blocks())
     counts = stream.counts()
     exact = 0
