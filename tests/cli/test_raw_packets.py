@@ -538,7 +538,9 @@ def test_verify_compares_raw_packets_with_a_truth(
     words = ["verify", "--raw", str(pt), "--elf", str(program("far")), "--truth", str(live.truth)]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert printed.splitlines()[-1].startswith(f"identical: {expected:,} instructions of 1 threads")
+    assert printed.splitlines()[-1].startswith(
+        f"identical: {expected:,} instructions of 1 thread, "
+    )
     assert main([*words, "--tid", str(stream.tid)]) == 0
     capsys.readouterr()
     assert main([*words, "--tid", "1"]) == 2

@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 from programs.build import build
+from rtit.perfdata.system_processes import cr3_of_process
 from rtit.trace import Selection, Trace
 from rtit.views.verify import verify_threads
-from support.boot import APPEND, QEMU, find_kernel, write_initrd
+from support.boot import APPEND, QEMU, build_module, find_kernel, write_initrd
 from support.recordings import RTIT
 
+KERNEL_START = 1 << 63
 LOAD_ADDRESS = 0x100_0000
 LATEST = 1 << 60
 """A time after the end of all recordings."""
@@ -55,6 +57,52 @@ echo $(busybox nproc) processors
 processor stops and starts again."""
 
 
+PAGE_TABLE = 0x800_0000
+MOVED_PAGE_TABLE = r"""
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+
+/* Moves the first level of the page table of the process that writes to the parameter. */
+static int move(const char *text, const struct kernel_param *parameter)
+{
+	pgd_t *moved = __va(PAGE_TABLE);
+	unsigned long cr3;
+
+	preempt_disable();
+	memcpy(moved, current->mm->pgd, PAGE_SIZE);
+	current->mm->pgd = moved;
+	asm volatile("mov %%cr3, %0" : "=r"(cr3));
+	cr3 = PAGE_TABLE | (cr3 & ~PAGE_MASK);
+	asm volatile("mov %0, %%cr3" : : "r"(cr3) : "memory");
+	preempt_enable();
+	return 0;
+}
+
+static const struct kernel_param_ops operations = { .set = move };
+module_param_cb(move, &operations, NULL, 0200);
+MODULE_LICENSE("GPL");
+""".replace("PAGE_TABLE", hex(PAGE_TABLE))
+MOVED_PAGE_TABLE_SCRIPT = """
+busybox mkdir /sys
+busybox mount -t sysfs sysfs /sys
+busybox insmod /page_table.ko
+echo 1 > /sys/module/page_table/parameters/move
+for mask in 1 2 1 2; do
+    busybox taskset -p $mask 1
+    busybox echo of 1 | busybox sed s/of/line/
+done
+"""
+"""The shell, which never ends, moves its page table, and then migrates."""
+
+COUNTED_TIME = (
+    *("-icount", "shift=0,sleep=off"),
+    *("-rtc", "base=2026-01-01T00:00:00,clock=vm"),
+    *("-seed", "1"),
+)
+"""Options of QEMU with which boots repeat."""
+
+
 @dataclass(frozen=True)
 class Boot:
     """A recorded boot; `output` has the console and the messages of rtit."""
@@ -76,6 +124,24 @@ class Boot:
             assert verdict.identical, verdict.reason
         return [verdict.instructions for verdict in verdicts]
 
+    def count_instructions_of_programs_by_processor(self) -> list[int]:
+        """Return the numbers of traced instructions in the lower half of the addresses."""
+        totals = []
+        with Trace(self.data) as trace:
+            for stream in trace.streams:
+                parts = ((np.asarray(ips), np.asarray(counts)) for ips, counts, _ in stream.runs())
+                totals.append(int(sum(counts[ips < KERNEL_START].sum() for ips, counts in parts)))
+        return totals
+
+    def count_instructions_by_page_table(self) -> dict[int, int]:
+        """Return the instructions of programs by CR3, from a recording of only programs."""
+        counts: dict[int, int] = {}
+        with Trace(self.data) as trace:
+            for stream in trace.by_thread(always_split=True):
+                if cr3 := cr3_of_process(stream.pid):
+                    counts[cr3] = counts.get(cr3, 0) + stream.counts().instructions
+        return {cr3: count for cr3, count in counts.items() if count}
+
 
 def record_boot(
     folder: Path,
@@ -85,15 +151,15 @@ def record_boot(
     qemu_options: Sequence[str] = (),
     files: Mapping[str, bytes] | None = None,
 ) -> Boot:
-    """Record a boot to power off, in which `script` runs."""
+    """Record a boot to power off, in which `script` runs; `files` has more files by path."""
     kernel, initrd = find_kernel(), folder / "initrd"
     program = build("forks_and_execs").read_bytes()
     write_initrd(initrd, script, {"bin/forks_and_execs": program, **(files or {})})
     boot = Boot(folder / "boot.data", folder / "boot.truth", "")
-    output = ("-o", str(boot.data), "--truth", str(boot.truth))
+    outputs = ("-o", str(boot.data), "--truth", str(boot.truth))
     machine = ("--kernel", str(kernel), "--initrd", str(initrd), "--append", append)
     found = subprocess.run(
-        [*RTIT, "record", *output, *options, "--system", *machine, "--", *qemu_options],
+        [*RTIT, "record", *outputs, *options, "--system", *machine, "--", *qemu_options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -167,17 +233,13 @@ def test_cr3_filter_selects_one_page_table(boot: Boot, tmp_path: Path) -> None:
     assert 1_000_000 < part.verified_instructions() < boot.verified_instructions()
 
 
-COUNTED_TIME = ("-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01T00:00:00,clock=vm")
-"""Two boots execute the same instructions."""
-
-
 @pytest.mark.slow
 def test_code_at_cpl_3_is_what_the_user_filter_of_the_unit_traces(tmp_path: Path) -> None:
     paths = []
     for event in ("intel_pt//", "intel_pt//u"):
         folder = tmp_path / event.replace("/", "_")
         folder.mkdir()
-        found = record_boot(folder, "-e", event, qemu_options=(*COUNTED_TIME, "-seed", "1"))
+        found = record_boot(folder, "-e", event, qemu_options=COUNTED_TIME)
         with Trace(found.data) as trace:
             # Not of a trace, whose tables have one thread after the other.
             [stream] = trace.streams
@@ -203,13 +265,28 @@ def test_boots_with_counted_time_have_the_same_recording(tmp_path: Path) -> None
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()
-        record_boot(folder, qemu_options=(*COUNTED_TIME, "-seed", "1"))
+        record_boot(folder, qemu_options=COUNTED_TIME)
         recordings.append((folder / "boot.data").read_bytes())
     # The paths of the initial file systems differ, and so do a few instructions after power off.
     first, second = (data[data.index(PSB) : len(data) * 99 // 100] for data in recordings)
     end = min(len(first), len(second))
     assert end > 1_000_000
     assert first[:end] == second[:end]
+
+
+@pytest.mark.slow
+def test_cr3_filter_selects_one_process(tmp_path: Path) -> None:
+    boots = tmp_path / "programs", tmp_path / "one"
+    for folder in boots:
+        folder.mkdir()
+    programs = record_boot(boots[0], "-e", "intel_pt//u", qemu_options=COUNTED_TIME)
+    by_page_table = programs.count_instructions_by_page_table()
+    assert programs.verified_instructions() == sum(by_page_table.values())
+    # The shell, which runs the script, executes most instructions.
+    cr3 = max(by_page_table, key=by_page_table.__getitem__)
+    one = record_boot(boots[1], "--cr3", hex(cr3), qemu_options=COUNTED_TIME)
+    assert one.verified_instructions() > by_page_table[cr3]
+    assert one.count_instructions_of_programs_by_processor() == [by_page_table[cr3]]
 
 
 def record_boot_of_two_processors(folder: Path, thread: str, event: str) -> Boot:
@@ -242,13 +319,36 @@ def test_boot_of_two_processors_is_decoded_as_executed(boot_of_two: Boot) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("thread", "event"),
-    [("single", "intel_pt//"), ("multi", "intel_pt/cyc,mtc_period=0/")],
+    [
+        ("single", "intel_pt//"),
+        ("multi", "intel_pt/cyc,mtc_period=0/"),
+        ("multi", "intel_pt//k"),
+        ("multi", "intel_pt//u"),
+    ],
 )
 def test_boot_of_two_processors_in_another_way_is_decoded_as_executed(
     thread: str, event: str, tmp_path: Path
 ) -> None:
     boot = record_boot_of_two_processors(tmp_path, thread, event)
-    assert min(boot.verified_instructions_by_processor()) > 10_000_000
+    least = 100_000 if event.endswith("u") else 10_000_000
+    assert min(boot.verified_instructions_by_processor()) > least
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("thread", ["multi", "single"])
+def test_cr3_filter_selects_one_process_on_both_processors(thread: str, tmp_path: Path) -> None:
+    modules = {"page_table.ko": build_module(tmp_path, "page_table", MOVED_PAGE_TABLE)}
+    # The kernel does not use the memory of a crash kernel.
+    boot = record_boot(
+        tmp_path,
+        *("--cpus", "2", "--cr3", hex(PAGE_TABLE)),
+        append=f"{APPEND} nokaslr crashkernel=16M@{PAGE_TABLE:#x}",
+        script=MOVED_PAGE_TABLE_SCRIPT,
+        qemu_options=("-accel", f"tcg,thread={thread}"),
+        files=modules,
+    )
+    assert min(boot.verified_instructions_by_processor()) > 10_000
+    assert min(boot.count_instructions_of_programs_by_processor()) > 1000
 
 
 @pytest.mark.slow

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from end_to_end.test_system_boot import record_boot
+from end_to_end.test_system_boot import Boot, record_boot, record_boot_of_two_processors
 from programs.build import CannotBuildError, compiled
-from rtit.trace import Trace
+from rtit.perfdata.log_comparisons import FACT, parse_comparisons
+from rtit.trace import Stream, Trace
 from rtit.trace.events.event_classes import ExecutionModeChange, Interrupt, PagingChange
 from support.boot import BUSYBOX, QEMU, find_kernel
 
 KERNEL_START = 1 << 63
 INTERRUPT_FLAG = 1 << 9
 PAGE_FAULT = 14
-UNLOGGED_CR3 = 3
-"""CR3 at the start of the trace, and two writes while the kernel has paging turned off."""
+UNLOGGED_CR3 = (3, 2)
+"""Values at each start of the first processor, and of another one: CR3 at the start of the trace,
+which is 0, and writes while the kernel has paging turned off."""
 
 INTERRUPT = re.compile(
     r" *\d+: v=(?P<vector>\w+) e=\w+ i=\d cpl=(?P<cpl>\d) IP=\w+:(?P<ip>\w+) pc=\w+ SP=\S+"
@@ -48,28 +50,61 @@ def test_trace_has_each_interrupt_and_cr3_write_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = keep_log_of_qemu(tmp_path, monkeypatch)
-    boot = record_boot(tmp_path, "-e", "intel_pt/event/")
-    logged = list(read_log(copy.read_text()))
+    assert_trace_has_events_of_log(record_boot(tmp_path, "-e", "intel_pt/event/"), copy, [1])
 
-    cr3, interrupt_flag = -1, False
-    traced: list[LoggedInterrupt | int] = []
+
+@pytest.mark.slow
+@pytest.mark.parametrize("thread", ["multi", "single"])
+def test_trace_of_each_of_two_processors_has_the_events_of_its_log(
+    thread: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = keep_log_of_qemu(tmp_path, monkeypatch)
+    boot = record_boot_of_two_processors(tmp_path, thread, "intel_pt/event/")
+    assert min(boot.verified_instructions_by_processor()) > 10_000_000
+    assert_trace_has_events_of_log(boot, copy, [1, 2])
+
+
+def assert_trace_has_events_of_log(boot: Boot, copy: Path, starts: list[int]) -> None:
+    """Check each interrupt and each value of CR3; processor `number` starts `starts[number]` times.
+
+    The recorder itself has also compared them with the state of the processors.
+    """
+    interrupts = 0
     with Trace(boot.data) as trace:
-        [stream] = trace.streams
-        for event in stream.events():
-            if isinstance(event, PagingChange):
-                cr3 = event.cr3
-                traced.append(cr3)
-            elif isinstance(event, ExecutionModeChange):
-                interrupt_flag = event.interrupts
-            elif isinstance(event, Interrupt):
-                vector, ip = event.vector, event.at
-                assert vector is not None
-                assert ip is not None
-                cpl = 0 if ip >= KERNEL_START else 3
-                traced.append(LoggedInterrupt(vector, ip, event.cr2, cpl, interrupt_flag, cr3))
-    assert sum(isinstance(each, LoggedInterrupt) for each in logged) > 1000
-    assert all(isinstance(each, int) for each in traced[:UNLOGGED_CR3])
-    assert traced[UNLOGGED_CR3:] == logged
+        assert len(trace.streams) == len(starts)
+        for stream in trace.streams:
+            logged = list(read_log(Path(f"{copy}.{stream.cpu}").read_text()))
+            traced = list(read_trace(stream))
+            first = [index for index, each in enumerate(traced) if each == 0]
+            assert len(first) == starts[stream.cpu]
+            for index in reversed(first):
+                del traced[index : index + UNLOGGED_CR3[stream.cpu > 0]]
+            assert traced == logged
+            interrupts += sum(isinstance(each, LoggedInterrupt) for each in logged)
+        comparisons = parse_comparisons(trace.facts[FACT])
+    assert interrupts > 1000
+    counts = {each.name: each.comparisons for each in comparisons}
+    assert 1000 < counts["CPL"] <= interrupts
+    assert 1000 < counts["RFLAGS.IF"] <= interrupts
+    assert counts["CR3"] > interrupts
+    assert not any(each.differences for each in comparisons)
+
+
+def read_trace(stream: Stream) -> Iterator[LoggedInterrupt | int]:
+    """Yield interrupts and values of CR3, from a trace with event trace."""
+    cr3, interrupt_flag = -1, False
+    for event in stream.events():
+        if isinstance(event, PagingChange):
+            cr3 = event.cr3
+            yield cr3
+        elif isinstance(event, ExecutionModeChange):
+            interrupt_flag = event.interrupts
+        elif isinstance(event, Interrupt):
+            vector, ip = event.vector, event.at
+            assert vector is not None
+            assert ip is not None
+            cpl = 0 if ip >= KERNEL_START else 3
+            yield LoggedInterrupt(vector, ip, event.cr2, cpl, interrupt_flag, cr3)
 
 
 def read_log(text: str) -> Iterator[LoggedInterrupt | int]:
@@ -90,7 +125,10 @@ def read_log(text: str) -> Iterator[LoggedInterrupt | int]:
 
 
 def keep_log_of_qemu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let QEMU run with a library that copies its log, and return the path of the copy."""
+    """Let QEMU run with a library that copies its log, and return the path of the copies.
+
+    The number of the processor is appended to the path.
+    """
     find_kernel()
     source = Path(__file__).parents[1] / "support" / "copy_log.c"
     try:

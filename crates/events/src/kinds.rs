@@ -68,6 +68,7 @@ kinds! { MessageKind {
     Mapping = 46,
     NewProcess = 47,
     ThreadName = 48,
+    Compared = 49,
 }}
 
 /// Bits of a record's flags. Each name begins with the kind of the record.

@@ -153,6 +153,18 @@ impl SystemBlock {
     pub(super) fn is_kernel_half(&self) -> bool {
         self.start >= KERNEL_START
     }
+
+    /// Returns RFLAGS.IF after the first `count` instructions, if it was `at_start` before them; None after POPF.
+    pub(super) fn interrupt_flag_after(&self, count: u32, at_start: bool) -> Option<bool> {
+        let changes = self.flag_changes.iter();
+        let last = changes.rev().find(|(index, _)| *index < count);
+        match last.map(|(_, change)| change) {
+            None => Some(at_start),
+            Some(FlagChange::Clear) => Some(false),
+            Some(FlagChange::Set) => Some(true),
+            Some(FlagChange::Load) => None,
+        }
+    }
 }
 
 /// Code that QEMU has translated, with a block for each address at which it has run: QEMU uses a translation at all
@@ -287,6 +299,20 @@ mod tests {
         assert_eq!(block_at(0x1000, &[3], &[0x0f, 0x01, 0xc8]).halt, None);
         let flags = block_at(0x1000, &[1, 1, 1], &[0xfa, 0x90, 0xfb]).flag_changes;
         assert_eq!(flags, [(0, FlagChange::Clear), (2, FlagChange::Set)]);
+    }
+
+    #[test]
+    fn interrupt_flag_follows_the_instructions_that_retired() {
+        // nop; cli; nop; sti, and nop; popf
+        let block = block_at(0x1000, &[1, 1, 1, 1], &[0x90, 0xfa, 0x90, 0xfb]);
+        let flags = [0, 1, 2, 3, 4].map(|count| block.interrupt_flag_after(count, true));
+        assert_eq!(
+            flags,
+            [Some(true), Some(true), Some(false), Some(false), Some(true)]
+        );
+        let popf = block_at(0x1000, &[1, 1], &[0x90, 0x9d]);
+        assert_eq!(popf.interrupt_flag_after(1, false), Some(false));
+        assert_eq!(popf.interrupt_flag_after(2, false), None);
     }
 
     #[test]

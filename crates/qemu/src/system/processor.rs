@@ -100,6 +100,20 @@ impl TracedContext {
     }
 }
 
+/// How often a value of the log was compared with the state of the processor, and how often they differed.
+#[derive(Default)]
+struct Comparisons {
+    count: u64,
+    differences: u64,
+}
+
+impl Comparisons {
+    fn add(&mut self, is_equal: bool) {
+        self.count += 1;
+        self.differences += u64::from(!is_equal);
+    }
+}
+
 /// What the recorder reports at its end.
 #[derive(Default)]
 struct Totals {
@@ -107,9 +121,9 @@ struct Totals {
     traced_branches: u64,
     traced_instructions: u64,
     unknown_transitions: u32,
-    /// Comparisons of the log with the state of the processor, and how many differed.
-    comparisons: u64,
-    differences: u32,
+    cpl: Comparisons,
+    cr3: Comparisons,
+    interrupt_flag: Comparisons,
 }
 
 /// Records one processor.
@@ -135,6 +149,8 @@ pub(super) struct ProcessorRecorder {
     block: Option<&'static SystemBlock>,
     /// Whether window and filters by CPL and CR3 let that block through, and whether address filters do so too.
     is_in_context: bool,
+    /// RFLAGS.IF when that block started.
+    interrupt_flag: bool,
     is_traced: bool,
     /// Whether the trace unit evaluates its address filters at the next block, whatever leads there.
     evaluates_filters: bool,
@@ -196,6 +212,7 @@ impl ProcessorRecorder {
             cpu: SystemCpuState::NONE,
             block: None,
             is_in_context: false,
+            interrupt_flag: false,
             is_traced: false,
             evaluates_filters: false,
             has_started_last: false,
@@ -319,6 +336,7 @@ impl ProcessorRecorder {
     #[inline(always)]
     fn enter_block(&mut self, next: &'static SystemBlock) {
         self.block = Some(next);
+        self.interrupt_flag = self.cpu.interrupt_flag();
         self.has_started_last = false;
         if self.snapshot && self.psbs != self.unit.psb_count() {
             self.psbs = self.unit.psb_count();
@@ -591,7 +609,7 @@ impl ProcessorRecorder {
                 return self.lose_transition(block, next);
             }
         }
-        self.compare(self.cr3 == self.cpu.cr3());
+        self.totals.cr3.add(self.cr3 == self.cpu.cr3());
     }
 
     /// Notes an interrupt or exception of the instruction at this address.
@@ -701,12 +719,6 @@ impl ProcessorRecorder {
         }
     }
 
-    /// Counts a comparison of the log with the state of the processor.
-    fn compare(&mut self, is_equal: bool) {
-        self.totals.comparisons += 1;
-        self.totals.differences += u32::from(!is_equal);
-    }
-
     fn leave_block_without_event(
         &mut self,
         block: &'static SystemBlock,
@@ -785,24 +797,25 @@ impl ProcessorRecorder {
             let may_have_ended = self.may_have_led_to(block, ip);
             let is_trap = interrupt.is_hardware || interrupt.vector == 1;
             let is_between_iterations = block.exit == BlockExit::Repeat && ip == block.last;
-            if is_between_iterations {
-                self.retire_part(block, block.instructions - 1);
+            let retired = if is_between_iterations {
+                block.instructions - 1
             } else if may_have_ended && (is_trap || index.is_none()) {
-                self.retire_block(block, ip, Some(before));
-                c_state = self.sleep_after(block);
+                block.instructions
             } else if let Some(count) = index {
-                self.retire_part(block, count);
+                count
             } else {
                 return false;
-            }
-            let user = match block.exit {
-                BlockExit::Far | BlockExit::Syscall => before.user,
-                _ => block.user,
             };
-            self.compare(before.user == user);
+            if retired == block.instructions {
+                self.retire_block(block, ip, Some(before));
+                c_state = self.sleep_after(block);
+            } else {
+                self.retire_part(block, retired);
+            }
+            self.compare_with_state(block, retired, before);
         }
         if let Some(cr3) = interrupt.cr3 {
-            self.compare(cr3 == self.cr3);
+            self.totals.cr3.add(cr3 == self.cr3);
         }
         if interrupt.is_hardware && self.shared.has_several_processors() {
             self.catch_up();
@@ -844,6 +857,20 @@ impl ProcessorRecorder {
         }
         self.unit.sleep(block.last, state, sub_state, mwait);
         Some(state)
+    }
+
+    /// Compares the state that the log has, `logged`, with that of the processor after the first `retired` instructions
+    /// of a block. After a far transfer only the log has CPL and RFLAGS.IF, and after POPF only the log has RFLAGS.IF.
+    fn compare_with_state(&mut self, block: &SystemBlock, retired: u32, logged: ProcessorState) {
+        let is_whole = retired == block.instructions;
+        if is_whole && matches!(block.exit, BlockExit::Far | BlockExit::Syscall) {
+            return;
+        }
+        let totals = &mut self.totals;
+        totals.cpl.add(logged.user == block.user);
+        if let Some(flag) = block.interrupt_flag_after(retired, self.interrupt_flag) {
+            totals.interrupt_flag.add(logged.interrupt_flag == flag);
+        }
     }
 
     /// Gives up a transition that neither the code nor the log explains.
@@ -1151,23 +1178,17 @@ impl ProcessorRecorder {
             self.send_message(MessageKind::Truth, 0, 0, &records);
         }
         let totals = std::mem::take(&mut self.totals);
-        let report = |text: String| (EventKind::Warning, text);
-        let warnings = [
-            (totals.unknown_transitions > MOST_WARNINGS).then(|| {
-                report(format!(
-                    "{} transitions are unknown",
-                    totals.unknown_transitions
-                ))
-            }),
-            (totals.differences > 0).then(|| {
-                report(format!(
-                    "the log of QEMU and the state of the processor differ in {} of {} comparisons",
-                    totals.differences, totals.comparisons
-                ))
-            }),
-        ];
-        for (kind, text) in warnings.into_iter().flatten() {
-            self.send_message(kind, 0, 0, text.as_bytes());
+        if totals.unknown_transitions > MOST_WARNINGS {
+            let text = format!("{} transitions are unknown", totals.unknown_transitions);
+            self.send_message(EventKind::Warning, 0, 0, text.as_bytes());
+        }
+        for (name, compared) in [
+            ("CPL", totals.cpl),
+            ("CR3", totals.cr3),
+            ("RFLAGS.IF", totals.interrupt_flag),
+        ] {
+            let (count, differences) = (compared.count, compared.differences);
+            self.send_message(MessageKind::Compared, count, differences, name.as_bytes());
         }
         self.send_message(
             MessageKind::Traced,

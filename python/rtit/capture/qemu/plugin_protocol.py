@@ -39,6 +39,9 @@ class PluginMessage(IntEnum):
     THREAD_NAME = 48
     """Thread `extra` of process `target` has a new name; COMM_BY_EXEC: it begins a program, with
     the page table in page `ip`."""
+    COMPARED = 49
+    """At the end: how often a value of QEMU's log was compared with the state of the processor
+    (target), and how often they differed (extra); with the name of the value."""
 
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,13 +96,15 @@ class PluginSink(RecordingWriter):
             except OSError as error:
                 raise RecordError(f"cannot write {error.filename}: {error.strerror}") from error
 
-    def _close_files(self, *, is_truth_complete: bool) -> None:
+    def _close_files(
+        self, *, is_truth_complete: bool, facts: Mapping[str, str] | None = None
+    ) -> None:
         if self._truth is not None:
             if is_truth_complete:
                 self._write_truth(_TRUTH_COMPLETE)
             self._truth.close()
             self._truth = None
-        self._close(self._model.tsc(self._last_clock))
+        self._close(self._model.tsc(self._last_clock), facts)
 
 
 class QemuRecordingSink(PluginSink):

@@ -22,6 +22,7 @@ from rtit.image.kernel.boot_image import Symbol
 from rtit.image.kernel.kernel_files import kallsyms_path
 from rtit.perfdata import Writer
 from rtit.perfdata.filters import AddressFilter, format_address_filters
+from rtit.perfdata.log_comparisons import FACT, LogComparison, format_comparisons
 from rtit.perfdata.system_processes import cr3_of_process, process_of_page_table
 from rtit.unit.time_model import TimeModel
 
@@ -72,6 +73,7 @@ class SystemRecordingSink(PluginSink):
         self._filters = filters
         self._module_symbols = 0
         self._names = {0: _IDLE_TASK}
+        self._comparisons: dict[str, LogComparison] = {}
 
     @property
     def all_threads_ended(self) -> bool:
@@ -147,6 +149,10 @@ class SystemRecordingSink(PluginSink):
             processor = self._processors[cpu]
             processor.has_ended = True
             self._update_counts(processor, target, extra)
+        elif kind == PluginMessage.COMPARED:
+            name = bytes(blob).decode(errors="replace")
+            _, count, differences = self._comparisons.get(name, LogComparison(name, 0, 0))
+            self._comparisons[name] = LogComparison(name, count + target, differences + extra)
         elif kind == EventKind.WARNING:
             self.totals.warnings.append(bytes(blob).decode(errors="replace"))
 
@@ -234,4 +240,11 @@ class SystemRecordingSink(PluginSink):
         self._programs.write_files()
         if self._programs.problem is not None:
             self.totals.warnings.append(self._programs.problem)
-        self._close_files(is_truth_complete=has_ended)
+        comparisons = self._comparisons.values()
+        self.totals.warnings += [
+            f"{each.name} differs in {each}" for each in comparisons if each.differences
+        ]
+        facts = {}
+        if comparisons:
+            facts[FACT] = format_comparisons(comparisons)
+        self._close_files(is_truth_complete=has_ended, facts=facts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rtit.capture.events import EventFlag, MmapEvent, parse_mmap_with_contents
@@ -171,7 +171,7 @@ class RecordingWriter:
         self._writer.flush()
         return size
 
-    def _close(self, tsc: int) -> None:
+    def _close(self, tsc: int, more_facts: Mapping[str, str] | None = None) -> None:
         self._store.write_snapshot(tsc)
         # A file that has reached its size still records how the program ended.
         for pid, tid, time, ending in self._deferred_exits:
@@ -179,7 +179,7 @@ class RecordingWriter:
         self._deferred_exits.clear()
         self._write_lost_code()
         build_ids = self._deleted_files.build_ids.by_path()
-        facts = self._store.facts()
+        facts = {**self._store.facts(), **(more_facts or {})}
         stamps = perf_maps.stamp_perf_maps(self._pids, self._deleted_files.start_time)
         if stamps:
             facts[perf_maps.FACT] = perf_maps.format_stamps(stamps)

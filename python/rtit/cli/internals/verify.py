@@ -19,7 +19,8 @@ _EPILOG = """Example:
   rtit verify --truth ls.truth                    # after: rtit record --truth ls.truth -- ls
 
 Exit codes: 0 if all paths are equal, 1 if a path differs or there is no path to compare, 3 if part
-of the trace is missing and the decoded part is equal.
+of the trace is missing and the decoded part is equal. For a whole system, also 1 if QEMU's log
+differs from the state of the processors.
 """
 
 
@@ -51,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print one line for each thread, and the result; return 1 if a path differs or there is
     nothing to compare, 3 if the recording ends early and is right up to its end.
     """
+    from rtit.perfdata.log_comparisons import FACT, parse_comparisons
     from rtit.views.verify import verify_threads
 
     with options.open_trace(arguments) as trace:
@@ -62,7 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
             output.print_line(f"image: {problem}")
         gaps = IncompleteReport("verify", trace).exit_code()
         # The truth file of a system has one path for each processor.
-        one, several = ("cpu", "CPUs") if "system" in trace.facts else ("thread", "threads")
+        is_system = "system" in trace.facts
+        one, several = ("CPU", "CPUs") if is_system else ("thread", "threads")
+        comparisons = parse_comparisons(trace.facts.get(FACT, ""))
+    number = f"{len(verdicts)} {one if len(verdicts) == 1 else several}"
     total = 0
     failed = 0
     for each in verdicts:
@@ -82,18 +87,21 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             failed += 1
             text = f"DIFFERENT: {each.reason}"
-        output.print_line(f"{one} {each.tid}: {text}")
+        output.print_line(f"{one.lower()} {each.tid}: {text}")
+    for compared in comparisons:
+        verdict = "DIFFERENT" if compared.differences else "identical"
+        output.print_line(f"{compared.name}: {verdict}: {compared}")
     if failed:
-        output.print_line(f"DIFFERENT: {failed} of {len(verdicts)} {several}")
+        output.print_line(f"DIFFERENT: {failed} of {number}")
+        return 1
+    if any(each.differences for each in comparisons):
+        output.print_line("DIFFERENT: QEMU's log and the state of the processors")
         return 1
     if not total:
         output.print_line("nothing to compare: no instruction was traced")
         return 1
     end = ", as far as the recording goes" if gaps else ""
-    text = (
-        f"identical: {total:,} instructions of {len(verdicts)} {several}, decoded as executed{end}"
-    )
-    output.print_line(text)
+    output.print_line(f"identical: {total:,} instructions of {number}, decoded as executed{end}")
     return gaps
 
 
