@@ -233,13 +233,25 @@ def test_cr3_filter_selects_one_page_table(boot: Boot, tmp_path: Path) -> None:
     assert 1_000_000 < part.verified_instructions() < boot.verified_instructions()
 
 
+@pytest.fixture(scope="module")
+def counted_boot(tmp_path_factory: pytest.TempPathFactory) -> Boot:
+    """A boot that repeats."""
+    return record_boot(tmp_path_factory.mktemp("counted"), qemu_options=COUNTED_TIME)
+
+
+@pytest.fixture(scope="module")
+def counted_programs(tmp_path_factory: pytest.TempPathFactory) -> Boot:
+    """The programs of the boot that repeats."""
+    folder = tmp_path_factory.mktemp("counted_programs")
+    return record_boot(folder, "-e", "intel_pt//u", qemu_options=COUNTED_TIME)
+
+
 @pytest.mark.slow
-def test_code_at_cpl_3_is_what_the_user_filter_of_the_unit_traces(tmp_path: Path) -> None:
+def test_code_at_cpl_3_is_what_the_user_filter_of_the_unit_traces(
+    counted_boot: Boot, counted_programs: Boot
+) -> None:
     paths = []
-    for event in ("intel_pt//", "intel_pt//u"):
-        folder = tmp_path / event.replace("/", "_")
-        folder.mkdir()
-        found = record_boot(folder, "-e", event, qemu_options=COUNTED_TIME)
+    for found in (counted_boot, counted_programs):
         with Trace(found.data) as trace:
             # Not of a trace, whose tables have one thread after the other.
             [stream] = trace.streams
@@ -260,13 +272,11 @@ def test_code_at_cpl_3_is_what_the_user_filter_of_the_unit_traces(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_boots_with_counted_time_have_the_same_recording(tmp_path: Path) -> None:
-    recordings = []
-    for name in ("first", "second"):
-        folder = tmp_path / name
-        folder.mkdir()
-        record_boot(folder, qemu_options=COUNTED_TIME)
-        recordings.append((folder / "boot.data").read_bytes())
+def test_boots_with_counted_time_have_the_same_recording(
+    counted_boot: Boot, tmp_path: Path
+) -> None:
+    again = record_boot(tmp_path, qemu_options=COUNTED_TIME)
+    recordings = [each.data.read_bytes() for each in (counted_boot, again)]
     # The paths of the initial file systems differ, and so do a few instructions after power off.
     first, second = (data[data.index(PSB) : len(data) * 99 // 100] for data in recordings)
     end = min(len(first), len(second))
@@ -275,16 +285,12 @@ def test_boots_with_counted_time_have_the_same_recording(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_cr3_filter_selects_one_process(tmp_path: Path) -> None:
-    boots = tmp_path / "programs", tmp_path / "one"
-    for folder in boots:
-        folder.mkdir()
-    programs = record_boot(boots[0], "-e", "intel_pt//u", qemu_options=COUNTED_TIME)
-    by_page_table = programs.count_instructions_by_page_table()
-    assert programs.verified_instructions() == sum(by_page_table.values())
+def test_cr3_filter_selects_one_process(counted_programs: Boot, tmp_path: Path) -> None:
+    by_page_table = counted_programs.count_instructions_by_page_table()
+    assert counted_programs.verified_instructions() == sum(by_page_table.values())
     # The shell, which runs the script, executes most instructions.
     cr3 = max(by_page_table, key=by_page_table.__getitem__)
-    one = record_boot(boots[1], "--cr3", hex(cr3), qemu_options=COUNTED_TIME)
+    one = record_boot(tmp_path, "--cr3", hex(cr3), qemu_options=COUNTED_TIME)
     assert one.verified_instructions() > by_page_table[cr3]
     assert one.count_instructions_of_programs_by_processor() == [by_page_table[cr3]]
 

@@ -1,21 +1,7 @@
 //! Follows the blocks of a processor, and reports to the trace unit how each led to the next.
 //!
-//! A transition has up to three parts, in this order: the end of the last block (or the part of it that retired),
-//! writes of CR3, and interrupts and exceptions. The log has the latter two. The rules, each checked over whole boots:
-//!
-//! * An interrupt from a device comes between two blocks, or between two iterations of a REP instruction. Its IP is the
-//!   address that the last block led to.
-//! * An exception at an address inside the last block ends that block before this instruction. Any other exception is
-//!   of the instruction that the last block led to, which could not be fetched.
-//! * Without an event, a block that continues in itself is left where it wrote its own code, or after an instruction
-//!   that accessed a device, which QEMU runs without callbacks: the instructions before that address retired. If the
-//!   end of the block could go there too, a callback at its last instruction decides. An interrupt may follow the
-//!   access.
-//! * A REP instruction ends a block, may start it again for each iteration, and retires when the address after it is
-//!   reached.
-//!
-//! From 10.2 on, QEMU also reports interrupts and exceptions to the plugin, with their addresses. If the log lacks one,
-//! the transition is unknown.
+//! `transitions` has the rules by which a block, the log and the next block are explained. `kernel_functions` reads what
+//! the kernel does where some of its functions start.
 //!
 //! The time is the number of retired instructions, as in user mode. Before changed code runs, tracing is disabled and
 //! enabled again at a later time. The change has a time in between, so that a decoder separates old from new code
@@ -24,22 +10,22 @@
 //! The first processor is traced from the kernel's 32-bit entry on. The others start in real mode, where QEMU logs no
 //! interrupts; they are traced from their first 32-bit code on. Reset and INIT end the trace until then.
 
+mod kernel_functions;
+mod transitions;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-use rtit_events::{flag, EventKind, MessageKind};
-use rtit_unit::{
-    settings::ctl, CodeWidth, EventReport, MwaitOperands, ProcessorState, Settings, TraceUnit,
-};
+use rtit_events::{EventKind, MessageKind};
+use rtit_unit::{settings::ctl, CodeWidth, EventReport, ProcessorState, Settings, TraceUnit};
 
+use self::kernel_functions::NO_KERNEL_FUNCTION;
 use super::address_filters::AddressFilters;
-use super::block::{FlagChange, Halt, SystemBlock, KERNEL_START};
+use super::block::{FlagChange, SystemBlock};
 use super::code_spaces::CodeReport;
-use super::cpu_state::{read_guest_memory, SystemCpuState};
-use super::kernel_modules::{read_module, read_string};
+use super::cpu_state::SystemCpuState;
 use super::processors::{CodeSpaces, SharedByProcessors};
-use super::program_mappings::ProgramReader;
-use super::qemu_log::{LogEvent, LoggedInterrupt, ProcessorLog};
+use super::qemu_log::{LogEvent, ProcessorLog};
 use super::trace_window::TraceWindow;
 use crate::fatal_error::exit_with_error;
 use crate::shared::config::{KernelLayout, ModuleLayout, ProgramLayout, RecordingConfig};
@@ -63,25 +49,6 @@ const KERNEL_SPACE: u64 = u32::MAX as u64;
 /// Warnings of unknown transitions that are sent; the end has their number.
 const MOST_WARNINGS: u32 = 10;
 const PAGE_BITS: u32 = 12;
-/// The kernel moves itself by a multiple of this.
-const KERNEL_ALIGNMENT: u64 = 1 << 21;
-/// C-states as MWAIT encodes them.
-const C0: u8 = 15;
-const C1: u8 = 0;
-/// The reason of a wake (Table 33-44).
-const WOKEN_BY_INTERRUPT: u8 = 1;
-/// Bytes of a thread's name.
-const COMM: usize = 16;
-
-/// Functions of the kernel at whose start the recorder reads something, as `SystemBlock::kernel_function`.
-mod kernel_function {
-    pub(super) const NONE: u8 = 0;
-    pub(super) const SWITCH: u8 = 1;
-    pub(super) const MODULE_INIT: u8 = 2;
-    pub(super) const MAP: u8 = 3;
-    pub(super) const WAKE_NEW_TASK: u8 = 4;
-    pub(super) const SET_NAME: u8 = 5;
-}
 
 /// The part of execution that filters let through, by the state of the processor.
 #[derive(Clone, Copy)]
@@ -361,11 +328,9 @@ impl ProcessorRecorder {
             self.path.cut_run();
             self.is_traced = traced;
         }
-        match next.kernel_function.load(Ordering::Relaxed) {
-            kernel_function::NONE => {}
-            kernel_function::SWITCH => self.switch_task(),
-            kernel_function::MODULE_INIT => self.report_module(),
-            function => self.report_program(function),
+        let function = next.kernel_function.load(Ordering::Relaxed);
+        if function != NO_KERNEL_FUNCTION {
+            self.follow_kernel_function(function);
         }
         if self.clock >= self.next_check {
             self.send_pending();
@@ -585,314 +550,6 @@ impl ProcessorRecorder {
         }
     }
 
-    // Any transition
-
-    #[cold]
-    #[inline(never)]
-    fn follow_any_transition(&mut self, block: &'static SystemBlock, next: &'static SystemBlock) {
-        if next.width == CodeWidth::Bits16 && self.cpu.is_in_real_mode() {
-            return self.stop_at_reset();
-        }
-        let mut last = Some(block);
-        let events = self.log.take_events();
-        if !self.has_logged_discontinuities(&events) {
-            return self.lose_transition(block, next);
-        }
-        if !self.take_events(&mut last, &events, next) {
-            return self.lose_transition(block, next);
-        }
-        if self.is_in_smm {
-            return;
-        }
-        if let Some(block) = last {
-            if !self.leave_block_without_event(block, next) {
-                return self.lose_transition(block, next);
-            }
-        }
-        self.totals.cr3.add(self.cr3 == self.cpu.cr3());
-    }
-
-    /// Notes an interrupt or exception of the instruction at this address.
-    pub(super) fn note_discontinuity(&mut self, from: u64) {
-        if self.block.is_some() {
-            self.discontinuities.push(from);
-        }
-    }
-
-    /// Returns whether the log has all interrupts and exceptions that QEMU has reported to the plugin.
-    fn has_logged_discontinuities(&mut self, events: &[LogEvent]) -> bool {
-        let is_logged = |&from: &u64| {
-            events.iter().any(
-                |event| matches!(event, LogEvent::Interrupt(found) | LogEvent::SmmEntry(found) if found.ip == from),
-            )
-        };
-        let all = self.discontinuities.iter().all(is_logged);
-        self.discontinuities.clear();
-        all
-    }
-
-    /// Takes the events of the log between the last block and the next one. Returns false if one has no explanation.
-    fn take_events(
-        &mut self,
-        last: &mut Option<&'static SystemBlock>,
-        events: &[LogEvent],
-        next: &'static SystemBlock,
-    ) -> bool {
-        for (index, event) in events.iter().enumerate() {
-            let is_explained = match event {
-                LogEvent::Cr3(value) => self.write_cr3(last, *value),
-                LogEvent::SmmEntry(before) => {
-                    self.enter_smm(last.take(), before);
-                    let rest = events.get(index + 1..).unwrap_or_default();
-                    return self.leave_smm(rest, next);
-                }
-                LogEvent::SmmExit(_) => false,
-                LogEvent::Interrupt(interrupt) => {
-                    let later = events[index + 1..].iter().find_map(|event| match event {
-                        LogEvent::Interrupt(later) | LogEvent::SmmEntry(later) => Some(later),
-                        _ => None,
-                    });
-                    self.take_interrupt(last, interrupt, later, next)
-                }
-            };
-            if !is_explained {
-                return false;
-            }
-        }
-        true
-    }
-
-    // System management mode
-
-    /// Enters system management mode before an instruction, after the last block.
-    fn enter_smm(&mut self, last: Option<&'static SystemBlock>, before: &LoggedInterrupt) {
-        let state = before.state_before();
-        if let Some(block) = last {
-            if block.exit == BlockExit::Repeat && before.ip == block.last {
-                self.retire_part(block, block.instructions - 1);
-            } else if self.may_have_led_to(block, before.ip) {
-                self.retire_block(block, before.ip, Some(state));
-                if let Some(c_state) = self.sleep_after(block) {
-                    self.unit.wake(c_state, c_state, WOKEN_BY_INTERRUPT);
-                }
-            } else if let Some(count) = block.instruction_index_at(before.ip) {
-                self.retire_part(block, count);
-            } else {
-                self.lose_packets_until(block, before.ip, state);
-            }
-        }
-        self.path.cut_run();
-        self.unit.enter_smm(before.ip);
-        self.is_in_smm = true;
-        self.block = None;
-    }
-
-    /// Follows events in system management mode: only the exit counts, and what comes after it.
-    fn leave_smm(&mut self, events: &[LogEvent], next: &'static SystemBlock) -> bool {
-        let exit = (0..).zip(events).find_map(|(index, event)| match event {
-            LogEvent::SmmExit(after) => Some((index, after)),
-            _ => None,
-        });
-        let Some((index, after)) = exit else {
-            return true;
-        };
-        self.is_in_smm = false;
-        self.cr3 = after.cr3.unwrap_or(self.cr3);
-        let state = after.state_before();
-        if self.window.is_open() {
-            self.unit.leave_smm(after.ip, state, self.cr3);
-            self.evaluates_filters = true;
-        } else {
-            self.unit.start_in_state(after.ip, state, self.cr3);
-        }
-        let rest = events.get(index + 1..).unwrap_or_default();
-        self.take_events(&mut None, rest, next)
-    }
-
-    fn leave_smm_if_done(&mut self, next: &'static SystemBlock) {
-        let events = self.log.take_events();
-        if !self.leave_smm(&events, next) {
-            self.lose_transition(next, next);
-        }
-        if !self.is_in_smm {
-            self.enter_block(next);
-        }
-    }
-
-    fn leave_block_without_event(
-        &mut self,
-        block: &'static SystemBlock,
-        next: &SystemBlock,
-    ) -> bool {
-        let to = next.start;
-        if block.writes_cr3 && to == block.next {
-            // The log lacks writes while paging is off.
-            return self.write_cr3(&mut Some(block), self.cpu.cr3());
-        }
-        if block.exit == BlockExit::Repeat && to == block.last {
-            self.retire_part(block, block.instructions - 1);
-        } else if self.may_have_led_to(block, to) {
-            self.retire_block(block, to, None);
-        } else if let Some(count) = block.instruction_index_at(to) {
-            self.retire_part(block, count);
-        } else {
-            return false;
-        }
-        true
-    }
-
-    /// Returns whether the end of the last block was reached and can lead to an address.
-    fn may_have_led_to(&self, block: &SystemBlock, to: u64) -> bool {
-        (self.has_started_last || !block.needs_last_callback) && can_lead_to(block, to)
-    }
-
-    /// Writes CR3, by the MOV at the end of the last block.
-    fn write_cr3(&mut self, last: &mut Option<&'static SystemBlock>, value: u64) -> bool {
-        let Some(block) = last.take().filter(|block| block.writes_cr3) else {
-            return false;
-        };
-        self.add_to_path(block, block.next);
-        self.advance(block.instructions.into());
-        self.cr3 = value;
-        self.unit.mov_cr3(block.next, value);
-        if !self.is_in_context {
-            self.arrive_at(block.next, block.user);
-        }
-        if self.context.user && !self.context.os {
-            self.switch_process(value);
-        }
-        // The context may change with CR3; the next block decides.
-        self.path.cut_run();
-        true
-    }
-
-    /// Reports that programs run with other page tables from now on, where no PIP shows it. The trace has the exact
-    /// time.
-    fn switch_process(&mut self, cr3: u64) {
-        let name = page_table(cr3);
-        if name == self.switched_to {
-            return;
-        }
-        self.unit.disable_tracing();
-        self.set_clock(self.clock + SWITCH_MARGIN);
-        self.send_message(EventKind::Switch, name, 0, &[]);
-        self.switched_to = name;
-        self.set_clock(self.clock + SWITCH_MARGIN);
-        self.enable_tracing();
-    }
-
-    /// Takes an interrupt or exception. `later`: the next one, before any block.
-    fn take_interrupt(
-        &mut self,
-        last: &mut Option<&'static SystemBlock>,
-        interrupt: &LoggedInterrupt,
-        later: Option<&LoggedInterrupt>,
-        next: &SystemBlock,
-    ) -> bool {
-        let ip = interrupt.ip;
-        let before = interrupt.state_before();
-        let mut c_state = None;
-        if let Some(block) = last.take() {
-            let index = block.instruction_index_at(ip);
-            let may_have_ended = self.may_have_led_to(block, ip);
-            let is_trap = interrupt.is_hardware || interrupt.vector == 1;
-            let is_between_iterations = block.exit == BlockExit::Repeat && ip == block.last;
-            let retired = if is_between_iterations {
-                block.instructions - 1
-            } else if may_have_ended && (is_trap || index.is_none()) {
-                block.instructions
-            } else if let Some(count) = index {
-                count
-            } else {
-                return false;
-            };
-            if retired == block.instructions {
-                self.retire_block(block, ip, Some(before));
-                c_state = self.sleep_after(block);
-            } else {
-                self.retire_part(block, retired);
-            }
-            self.compare_with_state(block, retired, before);
-        }
-        if let Some(cr3) = interrupt.cr3 {
-            self.totals.cr3.add(cr3 == self.cr3);
-        }
-        if interrupt.is_hardware && self.shared.has_several_processors() {
-            self.catch_up();
-        }
-        if let Some(state) = c_state {
-            self.unit.wake(state, state, WOKEN_BY_INTERRUPT);
-        }
-        let (target, state) = match later {
-            Some(later) => (later.ip, later.state_before()),
-            None => (next.start, self.cpu.processor_state()),
-        };
-        let report = EventReport::Interrupt {
-            vector: interrupt.vector,
-            page_fault: interrupt.cr2.filter(|_| interrupt.vector == 14),
-        };
-        self.path.cut_run();
-        self.unit.transfer(target, state, Some(ip), Some(report));
-        self.arrive_at(target, state.user);
-        self.count_branch();
-        true
-    }
-
-    /// Reports that the processor sleeps, if the block ends with HLT or MWAIT. Returns the C-state.
-    fn sleep_after(&mut self, block: &SystemBlock) -> Option<u8> {
-        let mwait = match block.halt? {
-            Halt::Hlt => None,
-            // QEMU does not wait then.
-            Halt::Mwait if self.shared.has_several_processors() => return None,
-            // No instruction has changed the registers since.
-            Halt::Mwait => Some(MwaitOperands {
-                hints: self.cpu.rax() as u8,
-                extensions: self.cpu.rcx() as u8 & 3,
-            }),
-        };
-        let (state, sub_state) =
-            mwait.map_or((C1, 0), |mwait| (mwait.hints >> 4, mwait.hints & 15));
-        if state == C0 {
-            return None;
-        }
-        self.unit.sleep(block.last, state, sub_state, mwait);
-        Some(state)
-    }
-
-    /// Compares the state that the log has, `logged`, with that of the processor after the first `retired` instructions
-    /// of a block. After a far transfer only the log has CPL and RFLAGS.IF, and after POPF only the log has RFLAGS.IF.
-    fn compare_with_state(&mut self, block: &SystemBlock, retired: u32, logged: ProcessorState) {
-        let is_whole = retired == block.instructions;
-        if is_whole && matches!(block.exit, BlockExit::Far | BlockExit::Syscall) {
-            return;
-        }
-        let totals = &mut self.totals;
-        totals.cpl.add(logged.user == block.user);
-        if let Some(flag) = block.interrupt_flag_after(retired, self.interrupt_flag) {
-            totals.interrupt_flag.add(logged.interrupt_flag == flag);
-        }
-    }
-
-    /// Gives up a transition that neither the code nor the log explains.
-    fn lose_transition(&mut self, block: &SystemBlock, next: &SystemBlock) {
-        self.cr3 = self.cpu.cr3();
-        self.lose_packets_until(block, next.start, self.cpu.processor_state());
-    }
-
-    fn lose_packets_until(&mut self, block: &SystemBlock, ip: u64, state: ProcessorState) {
-        self.totals.unknown_transitions += 1;
-        if self.totals.unknown_transitions <= MOST_WARNINGS {
-            let text = format!(
-                "it is unknown how the processor got from the block at {:#x} to {ip:#x}",
-                block.start
-            );
-            self.send_message(EventKind::Warning, 0, 0, text.as_bytes());
-        }
-        self.path.cut_run();
-        self.unit.lose_packets_until(ip, state, self.cr3);
-        self.evaluates_filters = true;
-    }
-
     // Code
 
     /// Reports the code of a block that the reader lacks.
@@ -951,156 +608,6 @@ impl ProcessorRecorder {
         let version = space.version.load(Ordering::Relaxed);
         next.checked
             .store(stamp | u64::from(version), Ordering::Release);
-    }
-
-    /// Finds out by how much the kernel has moved itself, at its first code in the upper half, and reports its address.
-    fn locate_kernel(&mut self, first: u64) {
-        let Some(layout) = self.layout else {
-            return;
-        };
-        let moved = first.wrapping_sub(layout.text) & !(KERNEL_ALIGNMENT - 1);
-        let text = layout.text.wrapping_add(moved);
-        self.shared.kernel_text.store(text, Ordering::Relaxed);
-        self.shared.set_kernel_move(moved);
-        if self.filters.are_used() {
-            self.set_address_ranges();
-            self.restart_trace(self.clock);
-        }
-        let mut message = self.new_message(EventKind::Mmap);
-        message.clock = 0;
-        message.ip = text;
-        self.shared.link.send_message(message, &[]);
-    }
-
-    /// Returns which function of `kernel_function` starts at an address.
-    fn kernel_function_at(&self, address: u64) -> u8 {
-        let (text, Some(layout)) = (self.shared.kernel_text.load(Ordering::Relaxed), self.layout)
-        else {
-            return kernel_function::NONE;
-        };
-        let linked = address.wrapping_sub(text).wrapping_add(layout.text);
-        let programs = self.programs;
-        let functions = [
-            (kernel_function::SWITCH, Some(layout.switch_to)),
-            (
-                kernel_function::MODULE_INIT,
-                self.modules.map(|all| all.init),
-            ),
-            (kernel_function::MAP, programs.map(|all| all.map)),
-            (
-                kernel_function::WAKE_NEW_TASK,
-                programs.map(|all| all.wake_new_task),
-            ),
-            (kernel_function::SET_NAME, programs.map(|all| all.set_name)),
-        ];
-        let found = functions
-            .into_iter()
-            .find(|(_, start)| *start == Some(linked));
-        found.map_or(kernel_function::NONE, |(function, _)| function)
-    }
-
-    /// Reports the thread that the kernel switches to: the second argument of `__switch_to`, a task_struct.
-    #[cold]
-    fn switch_task(&mut self) {
-        let Some(layout) = self.layout.filter(|_| self.context.os) else {
-            return;
-        };
-        let task = self.cpu.rsi();
-        let mut name = [0; COMM];
-        let Some((pid, tid)) = self.read_ids(task) else {
-            return;
-        };
-        if read_guest_memory(task.wrapping_add(layout.task_comm), &mut name) {
-            let end = name.iter().position(|&byte| byte == 0).unwrap_or(COMM);
-            self.send_message(EventKind::Comm, pid, tid, &name[..end]);
-        }
-    }
-
-    /// Returns the ids of the process and of the thread of a task_struct.
-    fn read_ids(&self, task: u64) -> Option<(u64, u64)> {
-        let layout = self.layout?;
-        let read_id = |offset| {
-            let mut bytes = [0; 4];
-            read_guest_memory(task.wrapping_add(offset), &mut bytes)
-                .then(|| u64::from(u32::from_le_bytes(bytes)))
-        };
-        Some((read_id(layout.task_tgid)?, read_id(layout.task_pid)?))
-    }
-
-    /// Reports what a function of the kernel does with a program. Rows of the trace after it have a later time.
-    #[cold]
-    #[inline(never)]
-    fn report_program(&mut self, function: u8) {
-        let Some(layout) = self.programs else {
-            return;
-        };
-        let reader = ProgramReader {
-            layout: &layout,
-            direct_map: &self.shared.direct_map,
-            cr3: self.cpu.cr3(),
-            read: &read_guest_memory,
-        };
-        let changes_names = match function {
-            kernel_function::MAP => self.report_mapping(&reader),
-            kernel_function::WAKE_NEW_TASK => self.report_new_process(&reader),
-            _ => self.report_name(),
-        };
-        if changes_names.is_some() {
-            self.restart_trace(self.clock + SWITCH_MARGIN);
-        }
-    }
-
-    /// Reports a mapping: the argument of `perf_event_mmap`, a vm_area_struct.
-    fn report_mapping(&self, reader: &ProgramReader<'_>) -> Option<()> {
-        let mapping = reader.read_mapping(self.cpu.rdi())?;
-        let mut message = self.new_message(MessageKind::Mapping);
-        message.ip = mapping.start;
-        message.target = page_table(mapping.page_table);
-        message.extra = mapping.end;
-        let blob = mapping.file.map_or_else(Vec::new, |file| {
-            let numbers = format!("{} {} ", file.offset, u8::from(file.is_initial));
-            [numbers.into_bytes(), file.path].concat()
-        });
-        self.shared.link.send_message(message, &blob);
-        Some(())
-    }
-
-    /// Reports the process of a thread that has memory: the argument of `wake_up_new_task`, a task_struct.
-    fn report_new_process(&self, reader: &ProgramReader<'_>) -> Option<()> {
-        let task = self.cpu.rdi();
-        let (pid, _) = self.read_ids(task).filter(|(pid, tid)| pid == tid)?;
-        let mut message = self.new_message(MessageKind::NewProcess);
-        message.ip = page_table(reader.page_table_of_task(task)?);
-        message.target = pid;
-        self.shared.link.send_message(message, &[]);
-        Some(())
-    }
-
-    /// Reports the name of a thread: the arguments of `__set_task_comm`, a task_struct, the name, and whether it is by
-    /// exec. None if it is not.
-    fn report_name(&self) -> Option<()> {
-        let (pid, tid) = self.read_ids(self.cpu.rdi())?;
-        let mut name = read_string(self.cpu.rsi(), &read_guest_memory)?;
-        name.truncate(COMM - 1);
-        let is_exec = self.cpu.rdx() & 1 != 0;
-        let mut message = self.new_message(MessageKind::ThreadName);
-        message.flags = if is_exec { flag::COMM_BY_EXEC } else { 0 };
-        message.ip = page_table(self.cpu.cr3());
-        message.target = pid;
-        message.extra = tid;
-        self.shared.link.send_message(message, &name);
-        is_exec.then_some(())
-    }
-
-    /// Reports the module that the kernel initializes: the argument of `do_init_module`, a struct module.
-    #[cold]
-    fn report_module(&mut self) {
-        let Some(layout) = self.modules else {
-            return;
-        };
-        if let Some(lines) = read_module(&layout, self.cpu.rdi(), &read_guest_memory) {
-            self.send_message(MessageKind::Module, 0, 0, &lines);
-        }
     }
 
     fn send_code(&mut self, space: u64, time: u64, address: u64, bytes: &[u8]) {
@@ -1203,14 +710,4 @@ impl ProcessorRecorder {
 /// Returns the physical page number of the page table of a CR3 value, as the name of an address space.
 fn page_table(cr3: u64) -> u64 {
     cr3 >> PAGE_BITS & (KERNEL_SPACE >> 1)
-}
-
-/// Returns whether the end of a block can lead to an address.
-fn can_lead_to(block: &SystemBlock, to: u64) -> bool {
-    match block.exit {
-        // SYSCALL can lead anywhere, unlike in user mode.
-        BlockExit::Syscall => to >= KERNEL_START,
-        BlockExit::Unsupported => to == block.next,
-        _ => block.may_continue_at(to),
-    }
 }
