@@ -31,7 +31,7 @@ def test_window_of_two_processors_begins_on_both(tmp_path: Path) -> None:
 def test_window_may_end_at_an_address_before_the_kernel_has_moved_itself(tmp_path: Path) -> None:
     # The kernel's 64-bit entry, 0x200 bytes after the 32-bit one.
     boot = record_boot(tmp_path, "--stop-at", "0x100200")
-    assert 10 < boot.verified_instructions() < 1000
+    assert 10 < boot.verified_instructions() < 100_000
 
 
 @pytest.mark.parametrize(

@@ -593,7 +593,9 @@ impl ProcessorRecorder {
         let space = spaces.entry(name).or_default();
         for report in space.check_code(next.start, &next.code) {
             match report {
-                CodeReport::First(address, bytes) => self.send_code(name, 0, address, &bytes),
+                CodeReport::First(address, bytes) => {
+                    self.send_code(name, space.beginning, address, &bytes);
+                }
                 CodeReport::Changed(address, bytes) => {
                     shared.begin_change();
                     space.version.fetch_add(1, Ordering::Release);
@@ -608,6 +610,25 @@ impl ProcessorRecorder {
         let version = space.version.load(Ordering::Relaxed);
         next.checked
             .store(stamp | u64::from(version), Ordering::Release);
+    }
+
+    /// Begins the programs of a page table anew. Rows of the trace after that have a later time.
+    fn begin_program(&mut self, page_table: u64) {
+        let shared = self.shared;
+        let mut spaces = shared.lock_spaces();
+        self.follow_locked_change(&spaces);
+        shared.begin_change();
+        let time = shared.latest_clock().max(self.clock) + shared.margin();
+        // With page table isolation, the program runs with the page table after that of the kernel.
+        for name in [page_table, page_table | 1] {
+            if let Some(space) = spaces.get_mut(&name).filter(|space| space.has_code()) {
+                space.begin_at(time);
+                space.version.fetch_add(1, Ordering::Release);
+            }
+        }
+        self.seen_change = time + shared.margin();
+        shared.end_change(self.seen_change);
+        self.restart_trace(self.seen_change);
     }
 
     fn send_code(&mut self, space: u64, time: u64, address: u64, bytes: &[u8]) {

@@ -112,13 +112,24 @@ impl ProcessorRecorder {
             cr3: self.cpu.cr3(),
             read: &read_guest_memory,
         };
-        let changes_names = match function {
-            MAP => self.report_mapping(&reader),
-            WAKE_NEW_TASK => self.report_new_process(&reader),
-            _ => self.report_name(),
-        };
-        if changes_names.is_some() {
-            self.restart_trace(self.clock + SWITCH_MARGIN);
+        let later = self.clock + SWITCH_MARGIN;
+        match function {
+            MAP => {
+                if self.report_mapping(&reader).is_some() {
+                    self.restart_trace(later);
+                }
+            }
+            WAKE_NEW_TASK => match self.report_new_process(&reader) {
+                // The child has the memory of its parent (vfork).
+                Some(child) if child == page_table(self.cpu.cr3()) => self.restart_trace(later),
+                Some(child) => self.begin_program(child),
+                None => {}
+            },
+            _ => {
+                if let Some(page_table) = self.report_name() {
+                    self.begin_program(page_table);
+                }
+            }
         }
     }
 
@@ -137,31 +148,34 @@ impl ProcessorRecorder {
         Some(())
     }
 
-    /// Reports the process of a thread that has memory: the argument of `wake_up_new_task`, a task_struct.
-    fn report_new_process(&self, reader: &ProgramReader<'_>) -> Option<()> {
+    /// Reports the process of a thread that has memory: the argument of `wake_up_new_task`, a task_struct. Returns its
+    /// page table.
+    fn report_new_process(&self, reader: &ProgramReader<'_>) -> Option<u64> {
         let task = self.cpu.rdi();
         let (pid, _) = self.read_ids(task).filter(|(pid, tid)| pid == tid)?;
         let mut message = self.new_message(MessageKind::NewProcess);
-        message.ip = page_table(reader.page_table_of_task(task)?);
+        let found = page_table(reader.page_table_of_task(task)?);
+        message.ip = found;
         message.target = pid;
         self.shared.link.send_message(message, &[]);
-        Some(())
+        Some(found)
     }
 
     /// Reports the name of a thread: the arguments of `__set_task_comm`, a task_struct, the name, and whether it is by
-    /// exec. None if it is not.
-    fn report_name(&self) -> Option<()> {
+    /// exec. Returns the page table of the program that exec begins.
+    fn report_name(&self) -> Option<u64> {
         let (pid, tid) = self.read_ids(self.cpu.rdi())?;
         let mut name = read_string(self.cpu.rsi(), &read_guest_memory)?;
         name.truncate(COMM - 1);
         let is_exec = self.cpu.rdx() & 1 != 0;
         let mut message = self.new_message(MessageKind::ThreadName);
         message.flags = if is_exec { flag::COMM_BY_EXEC } else { 0 };
-        message.ip = page_table(self.cpu.cr3());
+        let own = page_table(self.cpu.cr3());
+        message.ip = own;
         message.target = pid;
         message.extra = tid;
         self.shared.link.send_message(message, &name);
-        is_exec.then_some(())
+        is_exec.then_some(own)
     }
 
     /// Reports the module that the kernel initializes: the argument of `do_init_module`, a struct module.
