@@ -19,6 +19,8 @@ use crate::fatal_error::exit_with_error;
 const LOG_NAME: &[u8] = b"/rtit-log";
 
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
+/// The last register that QEMU writes for an interrupt. Firmware has thousands of other lines before the first one.
+const LAST_REGISTER: &[u8] = b"EFER=";
 /// Whether the registers in the log have been compared with the state of the processor.
 static IS_LAYOUT_PROVEN: AtomicBool = AtomicBool::new(false);
 /// By number of the processor.
@@ -104,7 +106,12 @@ impl ProcessorLog {
                 text.clear();
             }
             text.extend_from_slice(bytes);
-            if !IS_LAYOUT_PROVEN.load(Ordering::Relaxed) && bytes.ends_with(b"\n") {
+            let is_proven = IS_LAYOUT_PROVEN.load(Ordering::Relaxed);
+            if !is_proven
+                && bytes
+                    .windows(LAST_REGISTER.len())
+                    .any(|each| each == LAST_REGISTER)
+            {
                 self.prove_layout(&text);
             }
         }
