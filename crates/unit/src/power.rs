@@ -34,9 +34,9 @@ impl TraceUnit {
         self.finish_event();
     }
 
-    /// The processor returns to C0, before the cause of the wake is handled. `last` and `deepest`: C-states of the core.
-    /// `reason`: one bit of Table 33-44. The core clock runs again, which the timing packets show without power event
-    /// trace, too (Table 33-55, row 25).
+    /// The processor returns to C0, before the cause of the wake is handled. `last` and `deepest`: C-states of the
+    /// core. `reason`: one bit of Table 33-44. The core clock runs again, which the timing packets show without power
+    /// event trace, too (Table 33-55, row 25).
     pub fn wake(&mut self, last: u8, deepest: u8, reason: u8) {
         if !self.core.trigger_en {
             return;

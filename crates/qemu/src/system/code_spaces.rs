@@ -4,8 +4,8 @@
 //! count as there from the beginning; nothing was executed there before. Other bytes at the same address are a change,
 //! which needs a time.
 //!
-//! A program that begins, by fork or exec, often has the page table of an earlier one. Code that differs from that of the
-//! earlier program then counts as there from the beginning of the program.
+//! A program that begins, by fork or exec, often has the page table of an earlier one. Code that differs from that of
+//! the earlier program then counts as there from the beginning of the program.
 //!
 //! The kernel, the upper half of the addresses, is one space. The lower half is a space for each CR3. All processors
 //! share the spaces.

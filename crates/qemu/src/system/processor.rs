@@ -1,7 +1,7 @@
 //! Follows the blocks of a processor, and reports to the trace unit how each led to the next.
 //!
-//! `transitions` has the rules by which a block, the log and the next block are explained. `kernel_functions` reads what
-//! the kernel does where some of its functions start.
+//! `transitions` has the rules by which a block, the log and the next block are explained. `kernel_functions` reads
+//! what the kernel does where some of its functions start.
 //!
 //! The time is the number of retired instructions, as in user mode. Before changed code runs, tracing is disabled and
 //! enabled again at a later time. The change has a time in between, so that a decoder separates old from new code
