@@ -253,7 +253,7 @@ def test_code_at_cpl_3_is_what_the_user_filter_of_the_unit_traces(
     paths = []
     for found in (counted_boot, counted_programs):
         with Trace(found.data) as trace:
-            # Not of a trace, whose tables have one thread after the other.
+            # `Trace.blocks` would sort the blocks by thread.
             [stream] = trace.streams
             blocks = stream.blocks(extra_columns=["cpl", "cr3"])
             parts = [batch.select_rows(batch.cpl == 3) for batch in blocks]

@@ -177,9 +177,10 @@ def parse_window(
 def parse_system_window(
     start: str | None, stop: str | None, kernel: Sequence[Symbol]
 ) -> RecordWindow:
-    """Return the window of a system, whose kernel has these symbols as linked (empty: unknown).
+    """Return the recording window of a whole system.
 
-    An edge is a function of the kernel or an address (0x...). Raises UsageError.
+    An edge is a function of the kernel or an address (0x...). `kernel` has the symbols of the
+    kernel as linked; it is empty if they are unknown. Raises UsageError.
     """
     return RecordWindow(
         None if start is None else _parse_system_edge("--start-at", start, kernel),
@@ -416,7 +417,7 @@ class RecordRequest:
         """Return the plan: look up the functions of `filters`, `start_at` and `stop_at`.
 
         `program` is the file of functions without a file (None: the program of `argv`); `kernel`
-        has the symbols of a system's kernel, as linked (empty: they are unknown). Raises
+        has the symbols of the kernel as linked; it is empty if they are unknown. Raises
         UsageError for missing or ambiguous functions, RecordError (exit code 125) for a file that
         is not an ELF file or cannot be read.
         """

@@ -68,7 +68,7 @@ def count_recording(trace: Trace, region: Region | None) -> Stat:
 
 
 def check_region(trace: Trace, region: Region) -> None:
-    """Raise UnsupportedError for calls on a CPU whose kernel was traced, before it is decoded."""
+    """Raise UnsupportedError if calls are to be counted and the trace has kernel code."""
     if region.function and any(stream.has_kernel_code for stream in trace.streams):
         raise UnsupportedError(
             f"{trace.path}: the kernel was traced, and rtit stat counts calls only in user code",

@@ -206,7 +206,7 @@ class Stream(NotebookDisplay):
 
     @property
     def has_kernel_code(self) -> bool:
-        """Whether this is a CPU whose kernel was traced."""
+        """Whether the trace of a CPU includes kernel code."""
         return self.thread_scope is not None and not self.thread_scope.schedule.user_code_only
 
     @property

@@ -19,9 +19,9 @@ const PAGE: u64 = 4096;
 /// What the reader lacks before a block runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum CodeReport {
-    /// Bytes at an address where nothing was executed since the space began: from `CodeSpace::beginning` on.
+    /// Bytes where this program has executed nothing yet. They are valid from `CodeSpace::beginning` on.
     First(u64, Vec<u8>),
-    /// Other bytes than it has.
+    /// Other bytes than the program has executed there.
     Changed(u64, Vec<u8>),
 }
 
@@ -29,7 +29,7 @@ struct Page {
     bytes: [u8; PAGE as usize],
     /// A bit for each byte.
     known: [u64; PAGE as usize / 64],
-    /// Bytes that were executed since the space began.
+    /// Bytes that this program has executed.
     executed: [u64; PAGE as usize / 64],
 }
 
@@ -47,7 +47,7 @@ impl CodeSpace {
         !self.pages.is_empty()
     }
 
-    /// Begins anew, with another program. The caller must count it in `version`.
+    /// Starts another program in this space at `time`. The caller must increment `version`.
     pub(super) fn begin_at(&mut self, time: u64) {
         self.beginning = time;
         for page in self.pages.values_mut() {

@@ -612,7 +612,7 @@ impl ProcessorRecorder {
             .store(stamp | u64::from(version), Ordering::Release);
     }
 
-    /// Begins the programs of a page table anew. Rows of the trace after that have a later time.
+    /// Starts another program in a page table, and restarts the trace at a later time.
     fn begin_program(&mut self, page_table: u64) {
         let shared = self.shared;
         let mut spaces = shared.lock_spaces();

@@ -47,7 +47,7 @@ class GuestPrograms:
         self._initial_files: dict[str, memoryview] | None = None
         self._files: dict[Key, memoryview] = {}
         self._changed_files: set[Key] = set()
-        """Files whose code differs from that which ran."""
+        """Files that differ from the code that ran."""
         self._mappings: dict[int, list[_Mapping]] = {}
         """By page of the page table."""
         self._pages: dict[int, int] = {}
@@ -113,7 +113,7 @@ class GuestPrograms:
                     self._changed_files.add(key)
 
     def write_files(self) -> None:
-        """Write the files that were mapped, and whose code ran. Raises RecordError."""
+        """Write the mapped files that do not differ from the code that ran. Raises RecordError."""
         files = {
             key: content for key, content in self._files.items() if key not in self._changed_files
         }
@@ -142,7 +142,7 @@ class GuestPrograms:
         return build_id
 
     def _end_mappings(self, time: int, page: int) -> None:
-        """The memory of the page table is another one from now on."""
+        """End the mappings of a page table: another program uses it from now on."""
         if self._mappings.pop(page, None):
             pseudo = process_of_page_table(page)
             self._writer.exit(pseudo, pseudo, pseudo, pseudo, time)

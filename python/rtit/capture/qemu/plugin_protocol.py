@@ -35,7 +35,7 @@ class PluginMessage(IntEnum):
     """The kernel maps executable memory from `ip` up to `extra` in the page table of page `target`;
     with a file's `OFFSET INITIAL PATH`. INITIAL is 1 in the initial file system."""
     NEW_PROCESS = 47
-    """The running thread has created process `target`, whose page table is in page `ip`."""
+    """The running thread has created process `target`, with the page table in page `ip`."""
     THREAD_NAME = 48
     """Thread `extra` of process `target` has a new name; COMM_BY_EXEC: it begins a program, with
     the page table in page `ip`."""
