@@ -136,12 +136,11 @@ def test_table_33_13_times_are_those_of_the_last_cyc(present: list[int], known: 
     found = decode_example(stream + bytes.fromhex("3d0126 01"), code, 0x1000)
     pip = known[4]
     times = known[:4] + known[5:]
-    # The row after the MOV to CR3 continues the one before, with its time.
-    *early, (_, branched), (after, continued), _, _, _ = found.runs[1:]
-    assert (after, continued) == (0x2303, branched)
-    assert len(early) == 3
-    rows = [row for row in found.runs[1:] if row[0] != after]
-    assert rows == [
+    # The MOV to CR3 ends a row. No packet leads to the next one: its time is a lower bound.
+    after_mov = found.runs.pop(5)
+    assert after_mov[0] == 0x2303
+    assert found.runs[4][1] <= after_mov[1] <= 1000 + pip
+    assert found.runs[1:] == [
         (target, 1000 + time) for target, time in zip(filter(None, targets), times, strict=True)
     ]
     assert ("paging", 0, 0x9000, 1000 + pip) in found.events

@@ -329,13 +329,13 @@ class _SystemFilterParser(_FilterParser):
                 raise self._syntax_error("a range that begins with an address needs a size")
             return self._resolve_numbers(start, size)
         if not self._functions:
-            raise self._syntax_error(UNKNOWN_FUNCTIONS)
+            raise self._syntax_error(_UNKNOWN_FUNCTIONS)
         if start.name == "*":
             return self._functions.extent
         return self._resolve_names(start, size, self._functions, _KERNEL)
 
 
-UNKNOWN_FUNCTIONS = (
+_UNKNOWN_FUNCTIONS = (
     "functions of the kernel are unknown: rtit reads them from a bzImage after -kernel that has BTF"
 )
 
