@@ -10,6 +10,7 @@ import pytest
 
 from programs.plugin import program
 from support.browser import browser
+from support.duckdb_files import query_parquet
 from support.large_programs import large
 from support.many_recordings import primes
 from support.profiles import inlined, linkage_stubs, profiled, run_tool
@@ -26,6 +27,7 @@ __all__ = [
     "profiled",
     "program",
     "qemu",
+    "query_parquet",
     "record",
     "run_tool",
 ]

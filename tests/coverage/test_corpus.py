@@ -14,6 +14,7 @@ import pytest
 import rtit
 from rtit.coverage import CorpusCoverage, corpus, corpus_coverage
 from rtit.packets import encode
+from support.duckdb_files import ParquetQuery
 from support.streams import SYNC
 
 BRANCHES = 12
@@ -141,19 +142,15 @@ def test_traces_are_read_by_arrow_tools(outcomes: list[str]) -> None:
 
 
 def test_parquet_files_have_the_coverage_and_the_covering_set(
-    outcomes: list[str], tmp_path: Path
+    outcomes: list[str], tmp_path: Path, query_parquet: ParquetQuery
 ) -> None:
-    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
     paths = [tmp_path / f"{number:03}.pt" for number in range(len(outcomes))]
     for path, each in zip(paths, outcomes, strict=True):
         path.write_bytes(make_trace(each))
     corpus_coverage(paths, image()).write_parquet(tmp_path / "tables")
 
     def rows_of(query: str, file: str) -> list[tuple[object, ...]]:
-        found: list[tuple[object, ...]] = duckdb.execute(
-            query, [str(tmp_path / "tables" / file)]
-        ).fetchall()
-        return found
+        return query_parquet(query, [str(tmp_path / "tables" / file)])
 
     found = rows_of("select name, edges from read_parquet($1)", "traces.parquet")
     assert found == [(str(path), len(each)) for path, each in zip(paths, outcomes, strict=True)]

@@ -18,10 +18,11 @@ from rtit.errors import UsageError
 from rtit.packets import encode
 from rtit.query import TABLES, Database
 from rtit.trace import Branches, Table, Trace
+from support.duckdb_files import ParquetQuery
 from support.recordings import RTIT, Recorder
 from support.streams import SYNC
 
-duckdb = pytest.importorskip("duckdb", minversion="2", reason="duckdb 2 is not installed")
+pytest.importorskip("duckdb", minversion="2", reason="duckdb 2 is not installed")
 
 CODE = bytes.fromhex("7502 90 90 75fa c3")
 """1000 jnz 1004; 1002 nop; 1003 nop; 1004 jnz 1000; 1006 ret"""
@@ -299,13 +300,13 @@ def test_formats_escape_texts_and_write_nulls(
 
 
 def test_parquet_file_has_the_rows_of_the_query(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], query_parquet: ParquetQuery
 ) -> None:
     file = tmp_path / "branches.parquet"
     for limit, end in ((1000, " -- comment"), (10, "; -- comment")):  # the second file replaces
         query = f"select source, kind from branches limit {limit}"
         output_of(capsys, "query", data, query + end, *_parquet(file))
-        found = duckdb.execute("select source, kind from read_parquet($1)", [str(file)]).fetchall()
+        found = query_parquet("select source, kind from read_parquet($1)", [str(file)])
         with Trace(data) as trace:
             assert found == rows_of(trace, query)
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
@@ -319,7 +320,7 @@ def _parquet(file: Path) -> list[str]:
 
 
 def test_export_writes_a_file_for_each_table(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], query_parquet: ParquetQuery
 ) -> None:
     folder = tmp_path / "tables"
     for _ in range(2):
@@ -327,13 +328,13 @@ def test_export_writes_a_file_for_each_table(
     assert {each.stem for each in folder.iterdir()} == TABLES.keys() - {"instructions"}
     with Trace(data) as trace:
         for file in folder.iterdir():
-            (expected,) = rows_of(trace, f"select count(*) from {file.stem}")
-            found = duckdb.execute("select count(*) from read_parquet($1)", [str(file)])
-            assert found.fetchone() == expected
+            expected = rows_of(trace, f"select count(*) from {file.stem}")
+            found = query_parquet("select count(*) from read_parquet($1)", [str(file)])
+            assert found == expected
         started = "select count(*) from branches where function = '_start' and file is not null"
         path = str(folder / "branches.parquet")
         query = started.replace("branches", "read_parquet($1)")
-        assert duckdb.execute(query, [path]).fetchone() == rows_of(trace, started)[0] > (0,)
+        assert query_parquet(query, [path]) == rows_of(trace, started) > [(0,)]
     polars = pytest.importorskip("polars", reason="polars is not installed")
     frame = polars.read_parquet(folder / "edges.parquet")
     edges = json_rows(capsys, "edges", data, "--json")

@@ -112,8 +112,8 @@ class RangeHandler(BaseHTTPRequestHandler):
     def send_bytes(self, data: bytes) -> None:
         for start in range(0, len(data), _PART):
             part = data[start : start + _PART]
+            self.server.sent_bytes += len(part)  # counted first: the client reads at once
             self.wfile.write(part)
-            self.server.sent_bytes += len(part)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - of http.server
         """Print nothing."""
