@@ -102,6 +102,7 @@ def run(
     return code, *capfdbinary.readouterr()
 
 
+@pytest.mark.slow
 def test_sums_are_those_of_one_process_if_a_worker_is_killed(
     client: Any,
     address: str,

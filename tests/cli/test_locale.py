@@ -147,6 +147,7 @@ def test_recording_keeps_names_that_are_not_ascii(
         )
 
 
+@pytest.mark.slow
 def test_every_command_gives_the_same_in_any_locale(recorded_program: RecordedProgram) -> None:
     program, source, function, data = recorded_program
     given = {"program": program.name, "function": function, "data": str(data)}
@@ -177,6 +178,7 @@ def test_every_command_gives_the_same_in_any_locale(recorded_program: RecordedPr
     assert b" 2/2       100.0% " in found["coverage --dso {program}"].split(b"source\n")[1]
 
 
+@pytest.mark.slow
 def test_pack_is_the_same_in_any_locale(recorded_program: RecordedProgram) -> None:
     data = recorded_program.data
     asked = [(locale, command) for locale in LOCALES for command in ("coverage", "instructions")]

@@ -45,6 +45,7 @@ def peak_megabytes(command: list[str], path: Path) -> int:
     return kilobytes // 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMAND_LINES, ids=" ".join)
 def test_losses_of_many_streams_take_bounded_memory(command: list[str], tmp_path: Path) -> None:
     one = write_oversized(tmp_path, "overflow", 1 << 10)

@@ -247,6 +247,7 @@ def test_exported_tables_have_the_counts_of_the_commands(
     assert problems["file"].is_null().sum() == 2
 
 
+@pytest.mark.slow
 def test_exported_files_are_the_same_for_any_number_of_jobs(damaged: Path, tmp_path: Path) -> None:
     pytest.importorskip("duckdb", reason="DuckDB is not installed")
     code, files = export(damaged, tmp_path / "tables", "--jobs", "1")

@@ -34,14 +34,8 @@ def ever_new_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_oversized(tmp_path_factory.mktemp("targets"), "targets", 12_000_000)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "profile",
-        "diff",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("report", "edges")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["profile", "diff", "report", "edges"])
 def test_recording_of_ever_new_code_stays_within_the_memory_limit(
     command: str, ever_new_code: Path
 ) -> None:

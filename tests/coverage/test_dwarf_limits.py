@@ -25,6 +25,7 @@ SUBCOMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 @pytest.mark.parametrize("kind", DWARF_KINDS)
 def test_hostile_dwarf_takes_bounded_memory(

@@ -25,6 +25,7 @@ def compute_coverage(path: Path) -> Coverage:
         return coverage([(trace, trace.streams)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "kind"),
     pairs_in_turn(["text", "html", "cobertura", "lcov", "drcov", "afl"], reversed(ELF_KINDS)),

@@ -17,6 +17,7 @@ PERIOD = 251
 
 
 SLOW_PROGRAMS = [pytest.param(name, marks=pytest.mark.slow) for name in ("gzip", "cc1")]
+SLOW_WITH_PERF = [pytest.param(name, marks=pytest.mark.slow) for name in ("python", "bash")]
 
 
 @pytest.mark.parametrize("name", ["ls", *SLOW_PROGRAMS])
@@ -51,7 +52,7 @@ def mapped_sections(data: Path, pid: int) -> list[Section]:
         ]
 
 
-@pytest.mark.parametrize("name", ["ls", "python", "bash", *SLOW_PROGRAMS])
+@pytest.mark.parametrize("name", ["ls", *SLOW_WITH_PERF, *SLOW_PROGRAMS])
 def test_perf_samples_a_large_recording_as_rtit(name: str, large: LargeRecorder) -> None:
     """perf follows every instruction; the test compares every 251st of a thread."""
     run = large(name)

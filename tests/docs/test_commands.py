@@ -19,10 +19,18 @@ from support.doc_commands import (
     run_commands,
 )
 
-WITH_COMMANDS = [page for page in PAGES if any(console_blocks(page))]
+WITH_COMMANDS = [
+    pytest.param(
+        page,
+        id=str(page.relative_to(ROOT)),
+        marks=[pytest.mark.slow] if page.parent.name == "howto" else [],
+    )
+    for page in PAGES
+    if any(console_blocks(page))
+]
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", WITH_COMMANDS)
 def test_commands_of_page_succeed(page: Path, tmp_path: Path) -> None:
     if sys.platform != "linux" or shutil.which("cc") is None:
         pytest.skip("recording needs Linux, and the examples a C compiler")

@@ -167,7 +167,7 @@ def test_cycles_make_bounds_narrower(recorded_program: RecordedProgram, tmp_path
 
 
 @pytest.mark.parametrize(("event", "cpus"), pairs_in_turn(EVENTS[:3], [1, 2]))
-@pytest.mark.parametrize("name", ["threads", "fork"])
+@pytest.mark.parametrize("name", ["fork", pytest.param("threads", marks=pytest.mark.slow)])
 def test_branches_on_shared_cpus_ran_within_their_bounds(
     name: str,
     event: str,

@@ -143,7 +143,13 @@ def gzip_command(tmp_path: Path) -> list[str]:
     return ["/bin/sh", "-c", f"exec gzip -c {write_text_lines(tmp_path, 300)} > /dev/null"]
 
 
-@pytest.mark.parametrize("kind", EVENTS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.slow] if kind.startswith("cpi") else [])
+        for kind in EVENTS
+    ],
+)
 def test_fast_path_makes_the_same_packets_of_a_dynamic_program(
     kind: str, qemu: QemuInstallation, gzip_command: list[str], tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def address_of(boot: Boot, name: str) -> int:
     return int(address, 16)
 
 
+@pytest.mark.slow
 def test_filter_traces_the_functions_that_it_names(tmp_path: Path) -> None:
     boot = record_boot(tmp_path, "--filter", "filter vfs_read", "--filter", "filter ksys_write")
     assert boot.verified_instructions() > 100

@@ -13,6 +13,7 @@ from support.boot import find_kernel
 from support.recordings import RTIT
 
 
+@pytest.mark.slow
 def test_window_goes_from_one_function_to_another(tmp_path: Path) -> None:
     boot = record_boot(tmp_path, "--start-at", "ksys_read", "--stop-at", "ksys_write")
     assert 1000 < boot.verified_instructions() < 100_000_000

@@ -290,7 +290,8 @@ def test_dump_beyond_function_limit_is_ignored(
         read_jitdump(str(dump))
 
 
-@pytest.mark.parametrize("step", [0, 8192, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 8192, 16])
 def test_jit_functions_use_little_memory(tmp_path: Path, step: int) -> None:
     """50,000 functions at one address, adjacent, or far apart."""
     data, path = write_jit_recording(tmp_path), tmp_path / f"jit-{PID}.dump"

@@ -157,12 +157,12 @@ def write_layout(mode: str, program: ProgramBuilder, record: Recorder, folder: P
     return good
 
 
-@pytest.mark.parametrize("share", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["threads", "CPUs", "kernel", "compressed", "samples", "every kind"]
 )
 def test_corrupting_each_field_gives_result_or_error(
-    mode: str, share: int, program: ProgramBuilder, record: Recorder, tmp_path: Path
+    mode: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
     good = write_layout(mode, program, record, tmp_path)
     # beside the valid one, for a directory with copies of the kernel
@@ -173,9 +173,9 @@ def test_corrupting_each_field_gives_result_or_error(
     assert WANTED[mode] <= {each.what for each in fields}
     decoded = refused = 0
     with assert_peak_memory(64):
-        for number, each in enumerate(fields):
+        for each in fields:
             old = content[each.offset : each.offset + each.size]
-            for value in sorted(values(old))[number % share :: share]:
+            for value in sorted(values(old)):
                 overwrite_record = (
                     content[: each.offset] + value + content[each.offset + each.size :]
                 )
@@ -184,8 +184,8 @@ def test_corrupting_each_field_gives_result_or_error(
                     decoded += 1
                 else:
                     refused += 1
-    assert decoded > 50 // share
-    assert refused > 50 // share
+    assert decoded > 50
+    assert refused > 50
 
 
 def every_kind(path: Path) -> Path:

@@ -158,6 +158,7 @@ def test_directory_is_read_with_all_files(tmp_path: Path) -> None:
         assert [len(pieces) for pieces in data.auxtrace_buffers().values()] == [1]
 
 
+@pytest.mark.slow
 def test_directory_with_large_chunks_uses_little_memory(tmp_path: Path) -> None:
     """The chunks are longer than the file with the header; the header's file is not unmapped past
     its end, and read chunks do not stay in memory.

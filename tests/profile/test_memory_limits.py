@@ -16,6 +16,7 @@ MOST = {"callgrind": 190, "pprof": 130}
 """Megabytes."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", MOST)
 def test_fully_executed_large_file_takes_bounded_memory(tool: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
@@ -28,6 +29,7 @@ def test_fully_executed_large_file_takes_bounded_memory(tool: str, tmp_path: Pat
         assert main([*words, str(path)]) == 0
 
 
+@pytest.mark.slow
 def test_deep_calling_contexts_take_bounded_memory(tmp_path: Path) -> None:
     """Each context is written with its whole stack; stacks are not stored."""
     small = tmp_path / "small"

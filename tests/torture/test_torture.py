@@ -27,7 +27,7 @@ def case_of_mode(mode: str) -> Case:
 
 
 SLOW_UNDER_PTRACE = {
-    *("across_pages", "daemonised", "exec_among_threads", "family", "file_deleted"),
+    *("across_pages", "breakpoints", "daemonised", "exec_among_threads", "family", "file_deleted"),
     *("file_replaced", "group_killed", "nested", "over_all_files", "reused"),
     *("trap_beside_a_timer", "uses_all_numbers", "waits_and_a_blocked_trap"),
     *("waits_and_an_ignored_signal", "waits_and_an_ignored_trap", "waits_that_let_a_trap_in"),
@@ -36,7 +36,7 @@ SLOW_UNDER_PTRACE = {
     *("files_in_turn", "moved", "own_loop", "return_address_in_code", "stack_in_code"),
     *("store_over_a_branch", "values", "call_at_a_page_end", "ends_of_pages", "foreign_program"),
     *("not_executable", "overlaps", "prefixed_branches", "through_gs", "frame_copied"),
-    *("frame_into_the_kernel", "jumps_out", "vsyscall"),
+    *("frame_into_the_kernel", "jumps_out", "vsyscall", "waits_and_a_signal"),
 }
 """Modes that `make test` runs only under QEMU."""
 PTRACE_MODES = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import rtit
 from rtit.trace import decode
@@ -14,6 +15,7 @@ JUMP = b"\xff\xe0"
 """jmp rax"""
 
 
+@pytest.mark.slow
 def test_memory_of_code_executed_once_is_bounded() -> None:
     tips = np.zeros(JUMPS, np.dtype([("head", "u1"), ("payload", "<u4")]))
     tips["head"] = 0x4D  # TIP with IPBytes 010B: 32 bits

@@ -41,6 +41,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(large: Path) -> None:
     with assert_peak_memory(72), Trace(large) as trace:
         assert len(trace.streams) == 2
@@ -79,6 +80,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_packets_are_read_once(large: Path, taken: list[int]) -> None:
     """Opening reads none of them; each listing or decoding reads them once."""
     with Trace(large) as trace:

@@ -28,29 +28,11 @@ TAKES: list[Callable[[Stream], Iterable[object]]] = [
 ]
 
 
-SLOW_EVENTS = ("pip", "cbr", "mode")
-"""Inputs of many events; `make test` reads the events of the others."""
-
-
-@pytest.mark.parametrize(
-    ("flood", "takes"),
-    [
-        *(
-            pytest.param(kind, [each for each in TAKES if each != Stream.events], id=kind)
-            for kind in SLOW_EVENTS
-        ),
-        *(pytest.param(kind, TAKES, id=kind) for kind in PACKET_KINDS if kind not in SLOW_EVENTS),
-        *(
-            pytest.param(kind, [Stream.events], marks=pytest.mark.slow, id=f"{kind}-events")
-            for kind in SLOW_EVENTS
-        ),
-    ],
-)
-def test_repeated_records_do_not_grow_memory(
-    flood: str, takes: list[Callable[[Stream], Iterable[object]]], tmp_path: Path
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("flood", PACKET_KINDS)
+def test_repeated_records_do_not_grow_memory(flood: str, tmp_path: Path) -> None:
     path = write_oversized(tmp_path, flood, SIZE)
-    for take in takes:
+    for take in TAKES:
         with Trace(path) as trace:
             (stream,) = trace.streams
             list(zip(range(1), take(stream), strict=False))
@@ -83,6 +65,7 @@ def test_ledger_memory_is_bounded(
         assert gaps == min(2 * overflows, (1 << 18) - 1)
 
 
+@pytest.mark.slow
 def test_pending_losses_memory_is_bounded() -> None:
     """With several threads, whose results are combined in order."""
     data = (PSB_PLUS + encode("OVF") * 30_000) * 140
@@ -108,18 +91,8 @@ KEPT = {
 """Megabytes for inputs of stored records. The file takes one, and the sort buffer some."""
 
 
-SLOW_GUESTS = {
-    f"guest-{kind}" for kind in ("comm-process", "mmap-process", "fork-exit", "poke", "mmap")
-}
-
-
-@pytest.mark.parametrize(
-    "flood",
-    [
-        pytest.param(kind, marks=[pytest.mark.slow] if kind in SLOW_GUESTS else [])
-        for kind in RECORD_KINDS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("flood", RECORD_KINDS)
 def test_sideband_memory_is_bounded(flood: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
@@ -142,6 +115,7 @@ REPORTED_FILE = {
 """Inputs of records that Python stores, and the file that is reported as beyond the limit."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", REPORTED_FILE)
 def test_sideband_limit_applies_to_whole_recording(
     kinds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

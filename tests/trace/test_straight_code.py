@@ -69,6 +69,7 @@ def count_instructions(stream: Stream) -> Iterator[int]:
     yield stream.counts().instructions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "take", "threads"),
     [
@@ -76,13 +77,8 @@ def count_instructions(stream: Stream) -> Iterator[int]:
         *((JUMP, take, 1) for take in (rows, count_with_times, branches)),
         (NOP, instructions, 2),
         (JUMP, branches, 2),
-        *(
-            pytest.param(*combination, marks=pytest.mark.slow)
-            for combination in (
-                *((NOP, count_with_times, 1), (JUMP, instructions, 1), (JUMP, hashed, 1)),
-                *((NOP, count_instructions, 2), (JUMP, rows, 2)),
-            )
-        ),
+        *((NOP, count_with_times, 1), (JUMP, instructions, 1), (JUMP, hashed, 1)),
+        *((NOP, count_instructions, 2), (JUMP, rows, 2)),
     ],
 )
 def test_packetless_code_does_not_grow_memory(
