@@ -74,6 +74,7 @@ CHANGES = st.lists(
 )
 
 
+@pytest.mark.slow
 @examples(40)
 @given(
     right=st.integers(0, 3),

@@ -18,6 +18,7 @@ from mutants.run_drawn import (
     run_pytest,
 )
 
+pytestmark = pytest.mark.slow
 MODULE = "rtit.unit.state"
 MUTANT = json.dumps(asdict(Mutation(MODULE, "f", "swap", "a < b", 1, 0)))
 
