@@ -10,8 +10,9 @@ from array import array
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
+from rtit.unit.parameters.table import Parameters
 from scenario.encoding import PREFIX, encode
 from support.properties import examples
 from unit.execution import program as execution
@@ -41,6 +42,18 @@ def code(program: dict[int, tuple[str, int]], step: int) -> Any:
     return made
 
 
+def stop_at(first: int, last: int, *, user: int, seed: int) -> execution.Settings:
+    """Return settings of a program that runs with a TraceStop range and no time packets."""
+    ctl = {"OS": 1, "User": user, "CR3Filter": 0, "BranchEn": 1, "DisRETC": 0, "ADDR0_CFG": 2}
+    ctl |= dict.fromkeys(("TSCEn", "MTCEn", "CYCEn", "MTCFreq", "CycThresh"), 0)
+    return execution.Settings(ctl, [(2, first, last)], Parameters(tnt_flush=0), seed, 900)
+
+
+# The packets of these programs do not show whether a MOV CR3 or a branch after it stopped them.
+STOP_AT_MOV_CR3 = stop_at(0xFFFFFFFF81000068, 0xFFFFFFFF81000068, user=1, seed=700)
+STOP_AT_BRANCH = stop_at(0xFFFFFFFF81000000, 0xFFFFFFFF81000010, user=0, seed=61)
+
+
 def decode_stream(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any]]:
     flow = core.StreamDecoder(stream, space, cpu=CPU, **more)
     ips = array("Q")
@@ -52,11 +65,19 @@ def decode_stream(stream: bytes, space: Any, **more: Any) -> tuple[list[int], li
 @pytest.mark.spec("PGD-008", "PGD-009", "PGD-010", "DEC-007", "DEC-008")
 @examples(40)
 @given(execution.all_settings())
+@example(STOP_AT_MOV_CR3)
+@example(STOP_AT_BRANCH)
 def test_filtered_path_of_a_random_program_is_decoded(chosen: execution.Settings) -> None:
     run, _, stream = trace_program(chosen)
     space = code(run.program, execution.STEP)
     ips, ledger = decode_stream(stream, space, no_retcomp=bool(chosen.ctl["DisRETC"]))
     missing = len(run.truth) - len(ips)
+    if any("the trace stopped at the MOV CR3" in (row[4] or "") for row in ledger):
+        # The decoder reports it and leaves out the path after the MOV CR3.
+        executed = iter(run.truth)
+        assert all(ip in executed for ip in ips)
+        assert {row[3] for row in ledger} <= {None, "incomplete", "unsupported"}
+        return
     assert missing >= 0
     assert ips == run.truth[missing:]
     # The first packets may come before the first PSB.
