@@ -228,7 +228,7 @@ def test_exported_tables_have_the_counts_of_the_commands(
     by_function = f"select function, sum(instructions) from {blocks} where function is not null"
     found = query_parquet(f"{by_function} group by 1")
     expected = {name.removesuffix(" (primes)"): count for name, count in stat["functions"].items()}
-    assert {name: int(str(count)) for name, count in found} == expected
+    assert {name: int(count) for name, count in found} == expected
     counts = stat["counts"]
     frame = polars.read_parquet(f"{tables}/blocks/*.parquet")
     assert frame["instructions"].sum() == counts["instructions"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -11,7 +11,7 @@ import pytest
 class ParquetQuery(Protocol):
     """Returns the rows of a query."""
 
-    def __call__(self, query: str, parameters: Sequence[str] = ()) -> list[tuple[object, ...]]: ...
+    def __call__(self, query: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]: ...
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def query_parquet() -> ParquetQuery:
     """
     duckdb = pytest.importorskip("duckdb", minversion="2", reason="duckdb 2 is not installed")
 
-    def run(query: str, parameters: Sequence[str] = ()) -> list[tuple[object, ...]]:
+    def run(query: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         with duckdb.connect() as connection:
-            rows: list[tuple[object, ...]] = connection.execute(query, parameters).fetchall()
+            rows: list[tuple[Any, ...]] = connection.execute(query, parameters).fetchall()
         return rows
 
     return run

@@ -112,7 +112,7 @@ class RangeHandler(BaseHTTPRequestHandler):
     def send_bytes(self, data: bytes) -> None:
         for start in range(0, len(data), _PART):
             part = data[start : start + _PART]
-            self.server.sent_bytes += len(part)  # counted first: the client reads at once
+            self.server.sent_bytes += len(part)  # counted before the client can read it
             self.wfile.write(part)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - of http.server

@@ -19,7 +19,7 @@ use crate::fatal_error::exit_with_error;
 const LOG_NAME: &[u8] = b"/rtit-log";
 
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
-/// The last register that QEMU writes for an interrupt. Firmware has thousands of other lines before the first one.
+/// The last register that QEMU writes for an interrupt. Firmware logs thousands of other lines before its first one.
 const LAST_REGISTER: &[u8] = b"EFER=";
 /// Whether the registers in the log have been compared with the state of the processor.
 static IS_LAYOUT_PROVEN: AtomicBool = AtomicBool::new(false);
